@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     if (n < end) copy_queries<C>(at(n), queries, n * C::kStreamed);
     cp_async_commit();
   };
-  copy_rows<C::kThreads, C::kOwn>(K_smem, Head<const T>(pass.k, block.b, block.h), j0);
-  copy_rows<C::kThreads, C::kOwn>(V_smem, Head<const T>(pass.v, block.b, block.h), j0);
+  copy_chunks<C, C::kOwn>(K_smem, Head<const T>(pass.k, block.b, block.h), j0);
+  copy_chunks<C, C::kOwn>(V_smem, Head<const T>(pass.v, block.b, block.h), j0);
   fetch(begin);
   for (int n = begin; n < end; ++n) {
     const Step<C, T> step = at(n);
@@ -125,13 +125,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   const int end = (some_see + C::kStreamed - 1) / C::kStreamed;
   const auto fetch = [&](int n) {
     if (n < end) {
-      copy_rows<C::kThreads, C::kStreamed>(K_smem(n), k_head, n * C::kStreamed);
-      copy_rows<C::kThreads, C::kStreamed>(V_smem(n), v_head, n * C::kStreamed);
+      copy_chunks<C, C::kStreamed>(K_smem(n), k_head, n * C::kStreamed);
+      copy_chunks<C, C::kStreamed>(V_smem(n), v_head, n * C::kStreamed);
     }
     cp_async_commit();
   };
-  copy_rows<C::kThreads, C::kOwn>(Q_smem, Head<const T>(pass.q, block.b, block.h), i0);
-  copy_rows<C::kThreads, C::kOwn>(dO_smem, Head<const T>(pass.d_out, block.b, block.h), i0);
+  copy_chunks<C, C::kOwn>(Q_smem, Head<const T>(pass.q, block.b, block.h), i0);
+  copy_chunks<C, C::kOwn>(dO_smem, Head<const T>(pass.d_out, block.b, block.h), i0);
   fetch(0);
   for (int n = 0; n < end; ++n) {
     cp_async_wait<0>();

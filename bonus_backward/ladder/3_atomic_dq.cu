@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     if (n < end) copy_queries<C>(at(n), queries, n * C::kStreamed);
     cp_async_commit();
   };
-  copy_rows<C::kThreads, C::kOwn>(K_smem, Head<const T>(pass.k, block.b, block.h), j0);
-  copy_rows<C::kThreads, C::kOwn>(V_smem, Head<const T>(pass.v, block.b, block.h), j0);
+  copy_chunks<C, C::kOwn>(K_smem, Head<const T>(pass.k, block.b, block.h), j0);
+  copy_chunks<C, C::kOwn>(V_smem, Head<const T>(pass.v, block.b, block.h), j0);
   fetch(begin);
   for (int n = begin; n < end; ++n) {
     const int i0 = n * C::kStreamed;

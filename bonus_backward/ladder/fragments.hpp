@@ -12,13 +12,13 @@
 #include <algorithm>
 
 #include "bonus_backward/ladder/workspace.hpp"
-#include "common/cuda/async_copy.hpp"
 #include "common/cuda/tensor_core.hpp"
 #include "common/cuda/tile.hpp"
 #include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::gradients {
 
+using mma::copy_chunks;
 using mma::exchange;
 using mma::kChunk;
 using mma::multiply_add;
@@ -95,27 +95,6 @@ using Weights = std::uint32_t[C::kTiles][C::kWide / 16][4];
 
 // ---- Tiles --------------------------------------------------------------------------------------
 
-// Begins to copy rows row0 to row0 + kRows - 1 of a head; zeros where there are none. In a whole
-// tile a pointer moves on, and no row is tested.
-template <int kThreads, int kRows, int kColumns, class T>
-__device__ __forceinline__ void copy_rows(const Tile<T, kColumns>& tile, const Head<const T>& x,
-                                          int row0) {
-  constexpr int kChunks = kColumns / kChunk, kStep = kThreads / kChunks;
-  const int row = threadIdx.x / kChunks, c = threadIdx.x % kChunks;
-  const T* from = x.data + (row0 + row) * x.row_stride + c * kChunk;
-  if (row0 + kRows <= x.rows && x.columns == kColumns) {
-    FLASH_UNROLL
-    for (int step = 0; step < kRows / kStep; ++step, from += kStep * x.row_stride)
-      cp_async_16(tile.chunk(row + step * kStep, c), from);
-  } else {
-    FLASH_UNROLL
-    for (int step = 0; step < kRows / kStep; ++step, from += kStep * x.row_stride) {
-      const bool exists = row0 + row + step * kStep < x.rows && c * kChunk < x.columns;
-      cp_async_16(tile.chunk(row + step * kStep, c), exists ? from : x.data, exists ? 16 : 0);
-    }
-  }
-}
-
 // What a step of streamed queries has in shared memory. P and dS are transposed: a row for each own
 // key. P is there only where warps share keys.
 template <class C, class T>
@@ -143,8 +122,8 @@ struct Queries {
 template <class C, class T>
 __device__ __forceinline__ void copy_queries(const Step<C, T>& step, const Queries<T>& queries,
                                              int i0) {
-  copy_rows<C::kThreads, C::kStreamed>(step.Q, queries.q, i0);
-  copy_rows<C::kThreads, C::kStreamed>(step.dO, queries.d_out, i0);
+  copy_chunks<C, C::kStreamed>(step.Q, queries.q, i0);
+  copy_chunks<C, C::kStreamed>(step.dO, queries.d_out, i0);
   const int i = threadIdx.x % C::kStreamed * 4;
   if (threadIdx.x < C::kStreamed / 4)
     cp_async_16(step.lse + i, queries.lse + i0 + i);

@@ -19,8 +19,11 @@
 #include "common/cuda/tma.hpp"
 #include "common/cuda/warpgroup.hpp"
 #include "common/cuda/wgmma.hpp"
+#include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::gradients {
+
+using mma::pack;
 
 inline std::string why_not_on_hopper(const AttentionProblem& problem) {
   const std::string why = why_not_hopper();
@@ -126,17 +129,6 @@ __device__ __forceinline__ void start_gradient(float (&D)[kColumns / 2], const P
   FLASH_UNROLL
   for (int k = 0; k < kDepth / 16; ++k) wgmma<kColumns, T, true>(D, A[k], B + k * 2048, true);
   wgmma_commit();
-}
-
-template <class T>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  if constexpr (std::is_same_v<T, Half>) {
-    const __half2 both = __floats2half2_rn(low, high);
-    return reinterpret_cast<const std::uint32_t&>(both);
-  } else {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const std::uint32_t&>(both);
-  }
 }
 
 // D of one product as A of the next one, in 16 bits.

@@ -14,17 +14,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <type_traits>
-#include <utility>
 
-#include "common/checks.hpp"
 #include "common/cuda/configurations.hpp"
 #include "common/cuda/half.hpp"
 #include "common/cuda/launch.hpp"
 #include "common/cuda/warp.hpp"
 #include "common/registry.hpp"
+#include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::gradients {
 
@@ -34,21 +32,10 @@ inline constexpr int kRowsTogether = 128;
 
 // Why the kernels do not take a problem, in words; "" when they take it.
 inline std::string why_not(const AttentionProblem& problem) {
-  const AttentionShape& shape = problem.shape;
-  if (device::count() > 0 && device::compute_capability() < 80)
-    return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
-           "; it must be at least 80 (Ampere)";
-  if (shape.head_dim % 8 != 0)
-    return "head_dim is " + std::to_string(shape.head_dim) + "; it must be a multiple of 8";
-  if (std::string why = why_above("head_dim", shape.head_dim, 256); !why.empty()) return why;
-  // Rows are counted in 32 bits, up to the end of a block.
-  constexpr Index kMostRows = std::numeric_limits<int>::max() - 256;
-  for (const auto& [name, rows] : {std::pair{"queries", shape.queries}, {"keys", shape.keys}})
-    if (std::string why = why_above(name, rows, kMostRows); !why.empty()) return why;
   const double scale = problem.options.scale.value_or(1);
   if (std::isfinite(scale) && !std::isfinite(static_cast<float>(scale * kLog2E)))
     return "scale is " + std::to_string(scale) + "; it is too large for float32";
-  return why_not_in_chunks(problem, 16);
+  return mma::why_not_unscaled(problem);
 }
 
 inline float scale_in_base_2(const AttentionOptions& options, Index head_dim) {

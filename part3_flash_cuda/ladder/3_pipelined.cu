@@ -14,7 +14,6 @@
 // PyTorch's FlashAttention 2, which is built of the same instructions, 354 and 303. In Nsight
 // Compute look at the share of clocks in which the tensor cores are busy, and at "wait" among the
 // reasons for which warps wait: the result of an instruction just before.
-#include "common/cuda/async_copy.hpp"
 #include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::pipelined {
@@ -30,27 +29,6 @@ struct Tile {
     return &numbers[row][(c ^ (row & 7)) * kChunk];
   }
 };
-
-// Begins to copy rows row0 to row0 + kRows - 1 of a head; zeros where there are none. In a whole
-// tile, as all but the last of a head are, a pointer moves on, and no row is tested.
-template <class C, class T, int kRows>
-__device__ __forceinline__ void copy_chunks(Tile<T, kRows, C::kHeadDim>& tile,
-                                            const Head<const T>& x, int row0) {
-  constexpr int kChunks = C::kHeadDim / kChunk, kStep = C::kThreads / kChunks;
-  const int row = threadIdx.x / kChunks, c = threadIdx.x % kChunks;
-  const T* from = x.data + (row0 + row) * x.row_stride + c * kChunk;
-  if (row0 + kRows <= x.rows && x.columns == C::kHeadDim) {
-    FLASH_UNROLL
-    for (int step = 0; step < kRows / kStep; ++step, from += kStep * x.row_stride)
-      cp_async_16(tile.chunk(row + step * kStep, c), from);
-  } else {
-    FLASH_UNROLL
-    for (int step = 0; step < kRows / kStep; ++step, from += kStep * x.row_stride) {
-      const bool exists = row0 + row + step * kStep < x.rows && c * kChunk < x.columns;
-      cp_async_16(tile.chunk(row + step * kStep, c), exists ? from : x.data, exists ? 16 : 0);
-    }
-  }
-}
 
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
@@ -70,12 +48,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   // Step n's K and V, a group of copies each; past the last step the groups are empty.
   const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
   const auto fetch = [&](int n) {
-    if (n < steps) copy_chunks<C>(smem->K[n % C::kStages], k_head, n * C::kBlockK);
+    if (n < steps) copy_chunks<C, C::kBlockK>(smem->K[n % C::kStages], k_head, n * C::kBlockK);
     cp_async_commit();
-    if (n < steps) copy_chunks<C>(smem->V[n % C::kStages], v_head, n * C::kBlockK);
+    if (n < steps) copy_chunks<C, C::kBlockK>(smem->V[n % C::kStages], v_head, n * C::kBlockK);
     cp_async_commit();
   };
-  copy_chunks<C>(smem->Q, q_head, work.i0);  // in the group of the first K
+  copy_chunks<C, C::kBlockQ>(smem->Q, q_head, work.i0);  // in the group of the first K
   for (int n = 0; n < C::kStages - 1; ++n) fetch(n);
 
   for (int n = 0; n < steps; ++n) {

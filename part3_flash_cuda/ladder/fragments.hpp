@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/checks.hpp"
+#include "common/cuda/async_copy.hpp"
 #include "common/cuda/configurations.hpp"
 #include "common/cuda/tensor_core.hpp"
 #include "common/cuda/tile.hpp"
@@ -148,6 +149,26 @@ __device__ void load_chunks(Tile& tile, const Head<const T>& x, int row0) {
     *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
         exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
                : uint4{};
+  }
+}
+
+// Begins to copy rows row0 to row0 + kRows - 1 of a head; zeros where there are none. In a whole
+// tile, as all but the last of a head are, a pointer moves on, and no row is tested.
+template <class C, int kRows, class Tile, class T>
+__device__ __forceinline__ void copy_chunks(Tile&& tile, const Head<const T>& x, int row0) {
+  constexpr int kChunks = C::kHeadDim / kChunk, kStep = C::kThreads / kChunks;
+  const int row = threadIdx.x / kChunks, c = threadIdx.x % kChunks;
+  const T* from = x.data + (row0 + row) * x.row_stride + c * kChunk;
+  if (row0 + kRows <= x.rows && x.columns == C::kHeadDim) {
+    FLASH_UNROLL
+    for (int step = 0; step < kRows / kStep; ++step, from += kStep * x.row_stride)
+      cp_async_16(tile.chunk(row + step * kStep, c), from);
+  } else {
+    FLASH_UNROLL
+    for (int step = 0; step < kRows / kStep; ++step, from += kStep * x.row_stride) {
+      const bool exists = row0 + row + step * kStep < x.rows && c * kChunk < x.columns;
+      cp_async_16(tile.chunk(row + step * kStep, c), exists ? from : x.data, exists ? 16 : 0);
+    }
   }
 }
 
@@ -410,8 +431,8 @@ __device__ __forceinline__ void store(const Rows<C> (&rows)[kStrips], const Tens
 
 // ---- Around the kernels -------------------------------------------------------------------------
 
-// Why the kernels do not take a problem, in words; "" when they take it.
-inline std::string why_not(const AttentionProblem& problem) {
+// Why neither these kernels nor the bonus' take a problem, in words, but for its scale.
+inline std::string why_not_unscaled(const AttentionProblem& problem) {
   const AttentionShape& shape = problem.shape;
   if (device::count() > 0 && device::compute_capability() < 80)
     return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
@@ -419,15 +440,20 @@ inline std::string why_not(const AttentionProblem& problem) {
   if (shape.head_dim % kChunk != 0)
     return "head_dim is " + std::to_string(shape.head_dim) + "; it must be a multiple of 8";
   if (std::string why = why_above("head_dim", shape.head_dim, 256); !why.empty()) return why;
-  // Rows are counted in 32 bits, up to the end of a step.
+  // Rows are counted in 32 bits, up to the end of a block.
   constexpr Index kMostRows = std::numeric_limits<int>::max() - 256;
   for (const auto& [name, rows] : {std::pair{"queries", shape.queries}, {"keys", shape.keys}})
     if (std::string why = why_above(name, rows, kMostRows); !why.empty()) return why;
+  return why_not_in_chunks(problem, 16);
+}
+
+// Why the kernels do not take a problem; "" when they take it.
+inline std::string why_not(const AttentionProblem& problem) {
   const double scale = problem.options.scale.value_or(1);
   const auto in_base_2 = static_cast<float>(scale * kLog2E);
   if (std::isfinite(scale) && !(in_base_2 > 0 && std::isfinite(in_base_2)))
     return "scale is " + std::to_string(scale) + "; it must be a float above 0";
-  return why_not_in_chunks(problem, 16);
+  return why_not_unscaled(problem);
 }
 
 // How much work there is: blocks of kBlockQ queries, of all heads.
