@@ -39,7 +39,7 @@ struct SharedAccesses {
 // How thread blocks shared their reads of device and shared memory among their threads.
 struct Work {
   std::uint64_t reads = 0;    // of all threads
-  std::uint64_t busiest = 0;  // of the busiest thread of each block, together
+  std::uint64_t busiest = 0;  // of the busiest thread between two barriers of a block, together
   std::uint64_t threads = 0;  // of the largest block
   std::uint64_t readers = 0;  // of these, how many read anything in any block
 

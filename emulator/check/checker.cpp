@@ -7,6 +7,17 @@
 #include "emulator/run/shared_memory.hpp"
 
 namespace flash::simt {
+namespace {
+
+// As many as a GPU makes, of at most 16 bytes. g++ puts those of a structure together, also where
+// its address is no multiple of that.
+std::uint64_t reads_of(const void* address, std::size_t bytes) {
+  const std::size_t most = std::min<std::size_t>(bytes, 16);
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(address) % most == 0;
+  return is_aligned ? (bytes + 15) / 16 : (bytes + 3) / 4;
+}
+
+}  // namespace
 
 using enum FindingKind;
 
@@ -55,13 +66,7 @@ void Checker::end_block() {
   count_work();
   if (Counts::wanted() != nullptr) straight_code_.meet(threads_), straight_code_.end_block();
   count_local_bytes();
-  std::uint64_t busiest = 0;
-  for (unsigned thread = 0; thread < threads_; ++thread) {
-    work.reads += work_[thread];
-    busiest = std::max(busiest, work_[thread]);
-    if (work_[thread] > 0) readers.set(thread);
-  }
-  work.busiest += busiest;
+  share_work();
   work.threads = std::max<std::uint64_t>(work.threads, threads_);
   DeviceMemory::instance().end_block(is_first_block_);
 }
@@ -69,6 +74,7 @@ void Checker::end_block() {
 void Checker::barrier() {
   warp_accesses_.count_all(threads_);
   count_work();
+  share_work();
   if (Counts* const counts = Counts::wanted()) counts->met = straight_code_.meet(threads_);
   clocks_.barrier();
   if (Events* const events = Events::wanted()) events->barrier();
@@ -78,6 +84,17 @@ void Checker::count_work() {
   work_[clocks_.thread()] += flash_simt_work - work_before_;
   work_before_ = flash_simt_work;
   if (Counts::wanted() != nullptr) straight_code_.ran(clocks_.thread());
+}
+
+void Checker::share_work() {
+  std::uint64_t busiest = 0;
+  for (unsigned thread = 0; thread < threads_; ++thread) {
+    work.reads += work_[thread];
+    busiest = std::max(busiest, work_[thread]);
+    if (work_[thread] > 0) readers.set(thread);
+  }
+  work.busiest += busiest;
+  std::fill_n(work_.begin(), threads_, 0);
 }
 
 void Checker::count_local_bytes() {
@@ -115,8 +132,8 @@ inline bool Checker::adds_nothing(const char* begin, std::size_t bytes) {
   for (const Cell* cell = first; cell != end; ++cell)
     if (!is_read_by_many(*cell, false)) return false;
   shadow->traffic.loaded_bytes += bytes;
-  ++SharedMemory::accesses.reads;
-  ++work_[clocks_.thread()];
+  SharedMemory::accesses.reads += reads_of(begin, bytes);
+  work_[clocks_.thread()] += reads_of(begin, bytes);
   return true;
 }
 
@@ -216,13 +233,17 @@ void Checker::count(const Touch& touch) {
   Traffic& traffic = touch.place.shadow->traffic;
   if (touch.kind != AccessKind::kWrite) {
     traffic.loaded_bytes += touch.bytes;
-    SharedMemory::accesses.reads += !touch.place.is_global;
-    if (touch.step == nullptr) ++work_[clocks_.thread()];
+    const std::uint64_t reads = reads_of(touch.address, touch.bytes);
+    if (!touch.place.is_global) SharedMemory::accesses.reads += reads;
+    if (touch.step == nullptr) work_[clocks_.thread()] += reads;
   }
-  if (touch.kind != AccessKind::kRead) {
-    traffic.stored_bytes += touch.bytes;
-    if (touch.place.is_global && !touch.place.shadow->is_tensor) stored_elsewhere += touch.bytes;
-  }
+  if (touch.kind != AccessKind::kRead) traffic.stored_bytes += touch.bytes;
+  // A workspace: memory of no tensor where it is written, outputs where they are read back.
+  const Shadow& shadow = *touch.place.shadow;
+  if (touch.place.is_global &&
+      (shadow.is_tensor ? !shadow.is_input && touch.kind != AccessKind::kWrite
+                        : touch.kind != AccessKind::kRead))
+    workspace_bytes += touch.bytes;
   if (!counts_warps_ || touch.kind == AccessKind::kAtomic) return;
   const unsigned thread = clocks_.thread();
   if (Counts* const lines = Counts::wanted()) {

@@ -81,6 +81,8 @@ class Checker final : public Checks {
   };
 
   void count_work();
+  // All threads have met, or the block ends.
+  void share_work();
   void count_local_bytes();
   // Whether a read is of shared memory that many threads have read since the last barrier: it is
   // counted, and there is nothing to check or to remember.
@@ -132,7 +134,7 @@ class Checker final : public Checks {
   StraightCode straight_code_;
   std::array<RegisterWatch, kMostThreads> registers_{};
   unsigned threads_ = 0;                            // of the block
-  std::array<std::uint64_t, kMostThreads> work_{};  // reads and arithmetic of each
+  std::array<std::uint64_t, kMostThreads> work_{};  // of each since the last barrier
   std::uint64_t work_before_ = 0;                   // of flash_simt_work
   std::set<std::array<std::uintptr_t, 3>> reported_;
   // Where threads read what they then gave to an atomicCAS(), as in the loop of CUDA's manual. Such

@@ -11,8 +11,7 @@ namespace {
 
 constexpr unsigned kSector = 32, kWord = 4, kBanks = 32, kLine = 128;
 // Of one instruction and warp between two barriers, so that a long loop without a barrier takes no
-// memory. Of shared memory what comes after them is not counted; of device memory each lane's
-// access is then a request of its own, so that none is free.
+// memory. After them each lane's access is a request of its own, so that none is free.
 constexpr std::uint32_t kMostRequests = 4096;
 
 // The numbers of the pieces of `size` bytes that the lanes touch, each once.
@@ -64,7 +63,7 @@ void WarpAccesses::add(unsigned thread, const Touch& touch, const void* from) {
   Code& code = find(touch.pc, thread / 32, touch.kind == AccessKind::kRead);
   const unsigned lane = thread % 32;
   const std::uint32_t number = code.times[lane]++;
-  if (number >= kMostRequests) return count_alone(touch, false);
+  if (number >= kMostRequests) return count_alone(touch);
   if (code.requests.size() <= number) code.requests.resize(number + 1);
   Request& request = code.requests[number];
   if (request.lanes == 0) {
@@ -73,17 +72,16 @@ void WarpAccesses::add(unsigned thread, const Touch& touch, const void* from) {
     request.bytes = static_cast<std::uint8_t>(touch.bytes);
   }
   // Two accesses, one after the other.
-  if (request.place.shadow != touch.place.shadow) return count_alone(touch, true);
+  if (request.place.shadow != touch.place.shadow) return count_alone(touch);
   request.address[lane] =
       static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(touch.address));
   request.line[lane] = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from) / kLine);
   request.lanes |= std::uint32_t{1} << lane;
 }
 
-void WarpAccesses::count_alone(const Touch& touch, bool in_shared_memory) {
+void WarpAccesses::count_alone(const Touch& touch) {
   if (!touch.place.is_global) {
-    SharedMemory::accesses.wavefronts += in_shared_memory;
-    SharedMemory::accesses.conflicts += in_shared_memory;
+    ++SharedMemory::accesses.wavefronts, ++SharedMemory::accesses.conflicts;
     return;
   }
   Traffic& traffic = touch.place.shadow->traffic;

@@ -41,7 +41,7 @@ class WarpAccesses {
   };
 
   // Of one lane: a request of its own, of shared memory a wavefront that conflicts with others.
-  static void count_alone(const Touch& touch, bool in_shared_memory);
+  static void count_alone(const Touch& touch);
   Code& find(std::uintptr_t pc, unsigned warp, bool is_read);
   static Counted count(const Request& request);
   static Counted count_shared(const Request& request);

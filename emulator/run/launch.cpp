@@ -309,7 +309,7 @@ bool found_races_only() {
   return state().found_races_only;
 }
 
-std::size_t stored_elsewhere() { return Checks::stored_elsewhere; }
+std::size_t workspace_bytes() { return Checks::workspace_bytes; }
 
 SharedAccesses shared_accesses() { return SharedMemory::accesses; }
 Work work() {
@@ -323,7 +323,7 @@ void reset_counters(bool counts_warps) {
   SharedMemory::accesses = {};
   Checks::work = {};
   Checks::readers.reset();
-  Checks::stored_elsewhere = 0;
+  Checks::workspace_bytes = 0;
   const std::scoped_lock lock(state().mutex);
   state().counts_warps = counts_warps;
   state().first_finding.clear();

@@ -90,8 +90,9 @@ FLASH_EXPORT void go_on_after_races();
 // Whether races are all that was found since reset_counters().
 FLASH_EXPORT bool found_races_only();
 
-// Bytes that kernels wrote since reset_counters() to device memory without a name (name_memory()).
-FLASH_EXPORT std::size_t stored_elsewhere();
+// Bytes that kernels wrote since reset_counters() to device memory without a name (name_memory()),
+// or read from memory that has one and is no input.
+FLASH_EXPORT std::size_t workspace_bytes();
 
 // All addresses that device memory has: it changes their protection.
 FLASH_EXPORT std::pair<const void*, std::size_t> device_memory();

@@ -123,7 +123,8 @@ Verdict judge_traffic(std::uint64_t seed) {
     const auto& t = call.tensors;
     device::reset_traffic(false);
     despite_races([&] { run(call, Wanted::kDK); });
-    if (const Verdict verdict = call.verdict(Wanted::kDK); !verdict.pass) return verdict;
+    for (const Wanted wanted : {Wanted::kDK, Wanted::kDV})
+      if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return verdict;
     std::string wrong = wrong_traffic("The pass for dK and dV", causal,
                                       {{"q", t.q.memory(), many_queries * row, 0},
                                        {"d_out", t.d_out.memory(), many_queries * row, 0},
@@ -166,7 +167,8 @@ Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
     const std::string what = wanted == Wanted::kDK ? "The pass for dK and dV" : "The pass for dQ";
     device::reset_traffic();
     despite_races([&] { run(call, wanted); });
-    if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return verdict;
+    for (const Wanted made : {wanted, wanted == Wanted::kDK ? Wanted::kDV : wanted})
+      if (const Verdict verdict = call.verdict(made); !verdict.pass) return verdict;
     const std::string wrong = of == kSharedWork ? wrong_work(what, 128)
                               : of == kFewConflicts
                                   ? wrong_conflicts(what)

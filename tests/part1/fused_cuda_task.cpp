@@ -105,8 +105,14 @@ Verdict judge_reads(std::uint64_t seed) {
   if (const std::string wrong = call.wrong(); !wrong.empty()) return {false, wrong};
   const std::size_t products = shape.d1 * shape.d2 * shape.d3, most = products / 16 * 7 / 5;
   const std::size_t reads = device::shared_accesses().value_or(device::SharedAccesses{}).reads;
+  const std::size_t least = products / 64;  // of 32 x 32 results in the registers of a lane
   return harness::verdict_on(
-      reads <= most
+      reads < least ? "It reads shared memory " + std::to_string(reads) + " times for " +
+                          std::to_string(products) +
+                          " multiply-adds; a product of tiles in shared memory "
+                          "makes at least " +
+                          std::to_string(least) + "."
+      : reads <= most
           ? ""
           : "It reads shared memory " + std::to_string(reads) + " times for " +
                 std::to_string(products) +

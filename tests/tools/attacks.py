@@ -476,6 +476,43 @@ __global__ void rows(TensorView<const float, 3> x, TensorView<const float, 3> v,
 _LOADED = _ROW.replace("x(b, i, j)", "load(&x(b, i, j))").replace(
     "namespace flash {", "namespace flash {\n__device__ float some;\n__device__ "
     "__noinline__ float load(const float* at) { return *at; }")
+# A right kernel that shares x in shared memory; all lanes of a warp want the same bank.
+_SHARED = (_ROW % """__shared__ float s[32 * 64];
+  for (int k = threadIdx.x; k < 32 * 64; k += 32) s[k] = x(b, i - threadIdx.x + k / 64, k % 64);
+  __syncthreads();
+  for (int k = 0; k < 4096; ++k) load(&s[threadIdx.x]);
+  float all[132];""").replace("x(b, i, j)", "load(&s[threadIdx.x * 64 + j])").replace(
+    "namespace flash {", "namespace flash {\n__device__ __noinline__ float load(const float* at) "
+    "{ return *at; }")
+# A right kernel in which a thread has a column of 32 rows. All read the scores, from %s, one by one.
+_COLUMNS = """
+namespace flash {
+__global__ void prepare(TensorView<const float, 3> x, TensorView<float, 3> out) {
+  for (Index j = threadIdx.x; j < x.extent(2); j += blockDim.x)
+    out(0, blockIdx.x, j) = x(0, blockIdx.x, j);
+}
+__global__ void columns(TensorView<const float, 3> x, TensorView<const float, 3> v,
+                        TensorView<float, 3> out) {
+  const Index i = blockIdx.x * 32, c = threadIdx.x;
+  float o[32] = {}, m[32], l[32] = {};
+  for (int r = 0; r < 32; ++r) {
+    m[r] = -INFINITY;
+    for (Index j = 0; j < x.extent(2); ++j) m[r] = fmaxf(m[r], %s(0, i + r, j));
+  }
+  for (Index j = 0; j < x.extent(2); ++j) {
+    const float value = v(0, j, c);
+    for (int r = 0; r < 32; ++r) {
+      const float p = expf(%s(0, i + r, j) - m[r]);
+      l[r] += p, o[r] += p * value;
+    }
+  }
+  __syncthreads();
+  for (int r = 0; r < 32; ++r) out(0, i + r, c) = o[r] / l[r];
+}
+}
+"""
+_COLUMNS_LAUNCH = ('launch("columns", columns, {.grid = 2, .block = 256}, pass.x, pass.v, '
+                   "pass.out);")
 _ROWS = ('launch("rows", rows, {.grid = {unsigned((s.d1 + 31) / 32), unsigned(s.batch)}, '
          ".block = 32}, pass.x, pass.v, pass.out);")
 _ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), '
@@ -513,6 +550,15 @@ FOUND_BY_CHECKS = {
     "strided loads behind 4096 others": (
         "checks: loads are coalesced", "sectors of 32 bytes", _LOADED % (
             "for (int k = 0; k < 4096; ++k) load(&some); float all[132];"), _ROWS),
+    "scores that are loaded from out": (
+        "checks: loads are coalesced", "read them back from its outputs",
+        _COLUMNS % ("out", "out"), 'launch("prepare", prepare, {.grid = 64, .block = 32}, pass.x, '
+        "pass.out); " + _COLUMNS_LAUNCH),
+    "a product without shared memory": (
+        "checks: the product reads 16 bytes at a time", "makes at least",
+        _COLUMNS % ("x", "x"), _COLUMNS_LAUNCH),
+    "bank conflicts behind 4096 other reads": (
+        "checks: few bank conflicts", "bank conflicts are the reason", _SHARED, _ROWS),
     "strided loads beside a first lane": (
         "checks: loads are coalesced", "sectors of 32 bytes",
         _LOADED.replace("blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * 31 + threadIdx.x - 1")

@@ -138,9 +138,9 @@ Verdict gives_the_same_bits(const Problem& problem, std::uint64_t seed, Run run)
 }
 
 // In a judge, of the last call: whether races alone were found, and how many bytes kernels wrote to
-// device memory beside its tensors.
+// device memory beside its tensors or read back from its outputs.
 bool only_races_were_found();
-std::size_t stored_elsewhere();
+std::size_t workspace_bytes();
 
 // Runs a call whose accesses are counted. A race is found by a case of its own, and costs no points
 // here: code goes on after it, and its results have to be right. What is counted is the traffic of
@@ -153,9 +153,10 @@ void despite_races(Run run, std::size_t most_elsewhere = 1024) {
   } catch (const KernelError&) {
     if (!only_races_were_found()) throw;
   }
-  if (const std::size_t bytes = stored_elsewhere(); bytes > most_elsewhere)
+  if (const std::size_t bytes = workspace_bytes(); bytes > most_elsewhere)
     throw KernelError("Its kernels write " + std::to_string(bytes) +
-                      " bytes to device memory that is none of the call's tensors; " +
+                      " bytes to device memory that is none of the call's tensors, or read them "
+                      "back from its outputs; " +
                       std::to_string(most_elsewhere) +
                       " are allowed. A kernel reads its inputs itself, and keeps what it computes "
                       "in registers and in shared memory.");
@@ -205,27 +206,29 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
 }
 
 // Whether the threads of a block share its work, since device::reset_traffic(), in a case with
-// blocks of `threads`: the busiest thread of each block has at most kMostTimesShare times as many
-// reads and arithmetic operations (a class' judge alone can count these) as one of `threads` that
-// share evenly.
+// blocks of `threads`: the busiest thread of each block, between any two barriers, has at most
+// 2.5 times as many reads and arithmetic operations (a class' judge alone can count
+// these) as one of `threads` that share evenly.
 inline constexpr char kSharedWork[] = "checks: all threads work";
-inline constexpr std::size_t kMostTimesShare = 4;
+inline constexpr std::size_t kMostTenthsOfShare = 25;
 inline std::string wrong_work(const std::string& what, std::size_t threads) {
   const auto work = device::work().value_or(device::Work{});
   if (work.reads == 0) return what + " reads nothing.";
-  if (work.busiest * threads <= kMostTimesShare * work.reads) return "";
-  const std::size_t tenths = work.busiest * threads * 10 / work.reads,
+  const std::size_t share = work.busiest * threads * 10 / work.reads,
                     idle = work.threads - work.readers;
-  return what + " leaves the work to few threads: the busiest thread makes " +
-         std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
+  if (share <= kMostTenthsOfShare) return "";
+  const auto times = [](std::size_t tenths) {
+    return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
+  };
+  return what + " leaves the work to few threads: the busiest thread makes " + times(share) +
          " times the reads of memory and arithmetic operations that each of " +
          std::to_string(threads) + " threads makes where they share evenly; " +
-         std::to_string(kMostTimesShare) + " times are allowed. " +
+         times(kMostTenthsOfShare) + " times are allowed. " +
          (idle > 0 ? std::to_string(idle) + " of the " + std::to_string(work.threads) +
                          " threads have none. "
           : work.threads < threads ? "There are " + std::to_string(work.threads) + " only. "
                                    : "") +
-         "Give each thread a part of the rows, keys or columns.";
+         "Give each thread a part of the rows, keys or columns, between each two barriers.";
 }
 
 // How the warps of a kernel access memory, since device::reset_traffic(). The handouts explain both

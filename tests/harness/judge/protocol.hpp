@@ -109,7 +109,7 @@ struct Message {
   std::uint64_t apart = 0;
   std::int64_t integers[4] = {};
   // Of kDone, on the emulator: whether races are all that is wrong, and the results are there;
-  // bytes that kernels wrote to device memory beside the tensors.
+  // bytes that kernels wrote to device memory beside the tensors, or read back from outputs.
   double numbers[8] = {};
   // Of kDone: bytes that the call had not freed when it returned. After a call on a device: extra
   // device memory (of kMap: bytes at the beginning that are read only), what was moved of each

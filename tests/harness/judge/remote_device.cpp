@@ -157,7 +157,7 @@ IndependentStream::~IndependentStream() = default;
 
 Stream harness::busy_stream() { return {&grading::busy_stream}; }
 bool harness::only_races_were_found() { return grading::only_races_were_found(); }
-std::size_t harness::stored_elsewhere() {
+std::size_t harness::workspace_bytes() {
   return static_cast<std::size_t>(grading::last_answer().numbers[1]);
 }
 void harness::skip_next_kernels() { next_kernels = grading::Kernels::kSkipped; }

@@ -41,7 +41,7 @@ Needs prepared_for(const std::vector<std::string>& libraries, Facts& facts) {
 std::string finding() { return simt::first_finding(); }
 void run_in_step(bool in_step) { simt::run_in_step(in_step); }
 bool found_races_only() { return simt::found_races_only(); }
-std::size_t stored_elsewhere() { return simt::stored_elsewhere(); }
+std::size_t workspace_bytes() { return simt::workspace_bytes(); }
 void name_memory(const void* first_element, const std::string& name, bool is_input) {
   simt::name_memory(first_element, name, is_input);
 }

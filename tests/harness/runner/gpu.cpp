@@ -25,7 +25,7 @@ Needs prepared_for(const std::vector<std::string>&, Facts& facts) {
 std::string finding() { return ""; }
 bool found_races_only() { return false; }
 void run_in_step(bool) {}
-std::size_t stored_elsewhere() { return 0; }
+std::size_t workspace_bytes() { return 0; }
 void skip_kernels(bool) {}
 void reuse_addresses() {}
 void name_memory(const void*, const std::string&, bool) {}

@@ -59,7 +59,7 @@ void* mapped_on_device(int, std::size_t) { _exit(5); }
 std::string finding() { return ""; }
 bool found_races_only() { return false; }
 void run_in_step(bool) {}
-std::size_t stored_elsewhere() { return 0; }
+std::size_t workspace_bytes() { return 0; }
 void skip_kernels(bool) {}
 void name_memory(const void*, const std::string&, bool) {}
 void note_problem(const std::string&) {}

@@ -117,8 +117,8 @@ std::string finding();
 // Whether races are all that it found: then the kernels have run, and there are results.
 bool found_races_only();
 void run_in_step(bool in_step);  // simt.hpp
-// Bytes that kernels of the call wrote to device memory that is none of its tensors.
-std::size_t stored_elsewhere();
+// Bytes that kernels of the call wrote to memory that is none of its tensors, or read from outputs.
+std::size_t workspace_bytes();
 
 // Names the tensor in an allocation of device memory, for the emulator.
 void name_memory(const void* first_element, const std::string& name, bool is_input);
