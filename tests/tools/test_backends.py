@@ -81,7 +81,8 @@ class Checks(Cuda):
         self.fakes(*self.ALL_PASS, backend="checked")
         self.fake("puzzle", [case("checks: a", "needs_checks")], backend="emulated")
         self.fake("puzzle", [case("checks: a")], backend="checked")
-        self.shows("check puzzle", "  CUDA tasks: emulated with all checks\n")
+        self.shows("check puzzle", "  CUDA tasks: emulated with all checks\n",
+                   "\nNext: open part1_softmax_matmul/skeleton/fused_cpu.cpp and ")
         self.shows("check puzzle fused_cuda", "  CUDA tasks: emulated on the CPU (no GPU here)\n")
 
     def test_without_gxx_they_are_left_out_of_the_totals(self):

@@ -71,7 +71,7 @@ def check(tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1
             results[-1].tasks = [_audited(task) for task in results[-1].tasks]
     changed: list[str] = []
     if implementation == "skeleton":
-        _remember(results, case is None, backends.sanitize)
+        _remember(results, case is None, backends)
         changed = released.changed_given_files(result.part for result in results)
     card.print_card(results, all_failures=all_failures, case=case, changed=changed)
     return 0 if all(result.done for result in results) else 1
@@ -122,14 +122,15 @@ def explain(tasks: Sequence[Task], implementation: str, seed: int, backends: Bac
     return 1
 
 
-def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) -> None:
+def _remember(results: Sequence[PartResult], complete: bool, backends: Backends) -> None:
     """Keeps how the tasks ended, if all of their cases ran, and the mistake to give a hint for."""
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
-            # Of a program that the sanitizers ended, most cases may be right; with the checks not
-            # all cases can run.
-            if complete and not (sanitized and result.status == outcomes.CRASHED) and not (
-                    result.status == outcomes.PASSED and result.backend == CHECKED):
+            # Of a program that the sanitizers ended, most cases may be right; of a CUDA task not
+            # all cases can run with --check-races.
+            checked = backends.asked == CHECKED == result.backend
+            if complete and not (backends.sanitize and result.status == outcomes.CRASHED) and not (
+                    checked and result.status == outcomes.PASSED):
                 last = state.LastResult(
                     result.status, result.earned, released.sha256(result.task.path()))
                 if last != student.results.get(result.task.id) and (
