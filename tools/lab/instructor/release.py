@@ -144,8 +144,10 @@ def _readme(template: Path, parts: Sequence[Part], opened: Sequence[Part]) -> st
         rows.append(f"| {part.name}. {title} | {', '.join(task.name for task in part.tasks)} | "
                     f"{points:g} | {edit} |")
     first = next((part for part in parts if part not in opened), parts[0])
+    # --explain, which the table names, does nothing for a warm-up without attention.
+    task = next((task for task in first.tasks if task.points), first.tasks[0])
     values = {"PARTS": "\n".join(rows), "PART": first.name,
-              "COMMANDS": "\n".join(_commands(parts, first.tasks[0].name)),
+              "COMMANDS": "\n".join(_commands(parts, task.name)),
               "VERSION": str(released.version_of(paths.ROOT))}
     text = disk.read_exact(template)
     for name, value in values.items():
