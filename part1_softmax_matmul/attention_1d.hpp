@@ -7,11 +7,10 @@
 // float32, device memory, contiguous. The kernel works in base 2: exp(s) = exp2(s * log2(e)), one
 // instruction on a GPU.
 //
-// One thread block owns `queries_per_block` queries (1 to 1024, one thread each) and streams all
-// keys past them in tiles of `keys_per_tile` (1 to 1024); neither has to divide anything. The
-// launch goes to `stream` and does not wait. Throws ShapeError when k and v differ in length or an
-// extent is 0, ArgumentError for a block or tile outside its range, CudaError when the launch
-// fails.
+// One thread block owns `queries_per_block` queries (1 to 1024, one thread each) and reads all keys
+// in tiles of `keys_per_tile` (1 to 1024); neither has to divide a length. The launch goes to
+// `stream` and does not wait. Throws ShapeError when k and v differ in length or an extent is 0,
+// ArgumentError for a block or tile outside its range, CudaError when the launch fails.
 #pragma once
 
 #include "common/stream.hpp"

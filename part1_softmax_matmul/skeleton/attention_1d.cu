@@ -1,6 +1,6 @@
 // The warm-up: attention in which a query, a key and a value are one number each. One thread owns
 // one query; the threads of a block share tiles of keys and values. Queries do not need each other,
-// so the blocks divide them. Every query needs every key, so each block reads all keys.
+// so each block has its own. Every query needs every key, so each block reads all keys.
 #include "common/checks.hpp"
 #include "common/cuda/warp.hpp"
 #include "part1_softmax_matmul/attention_1d.hpp"

@@ -140,7 +140,7 @@ __global__ void four_at_a_time(const float* x, float* y, int n) {
   // END SOLUTION
 }
 
-// How many blocks of `size` threads it takes for n of them.
+// As many blocks of `size` threads as n threads need.
 dim3 blocks_for(int n, int size = kThreads) { return grid_size((n + size - 1) / size); }
 
 }  // namespace
