@@ -142,11 +142,26 @@ double Online::largest_score(Index query, Index j0) const {
   return largest;
 }
 
+template <class Next>
+double Online::over_blocks(std::vector<double>& known, Index query, Index end, double none,
+                           const Next& next) const {
+  const Index keys = first.blocks.keys;
+  Index j0 = (end + keys - 1) / keys * keys;
+  while (j0 > 0 && std::isnan(known_in_block(known, query, j0 - keys))) j0 -= keys;
+  double all = j0 > 0 ? known_in_block(known, query, j0 - keys) : none;
+  for (; j0 < end; j0 += keys) known_in_block(known, query, j0) = all = next(all, j0);
+  return all;
+}
+
 double Online::maximum_before(Index query, Index end) const {
-  double most = -kInfinity;
-  for (Index j0 = 0; j0 < end; j0 += first.blocks.keys)
-    most = std::fmax(most, largest_score(query, j0));
-  return most;
+  return over_blocks(pass.maxima_, query, end, -kInfinity, [&](double most, Index j0) {
+    return std::fmax(most, largest_score(query, j0));
+  });
+}
+
+double Online::sum_before(Index query, Index end) const {
+  return over_blocks(pass.sums_to_blocks_, query, end, 0,
+                     [&](double before, Index j0) { return before + sum_of(query, j0); });
 }
 
 double Online::alpha_of(Index query) const {

@@ -117,10 +117,11 @@ struct Online {
   double sum = 0;                            // of the block's weights
 
   // Of another query of this head: its largest score in the block of keys that begins with j0, the
-  // sum of its weights there, the factor alpha that it has at this block, and the weight of the
-  // block's key number `key`.
+  // sum of its weights there, and in the blocks that begin before `end`, the factor alpha that it
+  // has at this block, and the weight of the block's key number `key`.
   FLASH_EXPORT double largest_score(Index query, Index j0) const;
   FLASH_EXPORT double sum_of(Index query, Index j0) const;
+  FLASH_EXPORT double sum_before(Index query, Index end) const;
   FLASH_EXPORT double alpha_of(Index query) const;
   FLASH_EXPORT double weight_of(Index query, Index key) const;
 
@@ -128,6 +129,10 @@ struct Online {
   double& known_in_block(std::vector<double>& known, Index query, Index j0) const;
   double weight_in_block(Index query, Index j0, Index key) const;
   double maximum_before(Index query, Index end) const;
+  // Goes on from the last block that is known: from the first one each time it would be quadratic.
+  template <class Next>
+  double over_blocks(std::vector<double>& known, Index query, Index end, double none,
+                     const Next& next) const;
 };
 
 struct Accumulator {
@@ -303,7 +308,8 @@ class FLASH_EXPORT ForwardPass : public Pass {
 
   // Of each query and block of keys; NaN: not known yet.
   std::vector<double> largest_, sums_of_blocks_;
-  std::vector<double> sums_;  // l of each query; NaN: not known yet
+  std::vector<double> maxima_, sums_to_blocks_;  // of that block and all before it
+  std::vector<double> sums_;                     // l of each query; NaN: not known yet
   std::vector<std::unique_ptr<Accumulator>> left_;
 };
 

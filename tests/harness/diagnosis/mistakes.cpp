@@ -705,15 +705,13 @@ void add_blocks(List& list) {
     kept.push_back(both(replace(&Steps::sum,
                                 [of_blocks = of_blocks, of_rows = of_rows](auto& at) {
                                   const Pair& own = at.first;
+                                  const Index end = of_rows ? own.end_of_queries() : own.i + 1;
                                   double left = 0;
-                                  for (Index j0 = of_blocks ? 0 : own.j; j0 <= own.j;
-                                       j0 += own.blocks.keys)
-                                    for (Index row = of_rows ? own.first_query() : own.i;
-                                         row < (j0 == own.j ? own.i
-                                                : of_rows   ? own.end_of_queries()
-                                                            : own.i + 1);
-                                         ++row)
-                                      left += at.sum_of(row, j0);
+                                  for (Index row = of_rows ? own.first_query() : own.i; row < end;
+                                       ++row) {
+                                    if (of_blocks) left += at.sum_before(row, own.j);
+                                    if (row < own.i) left += at.sum_of(row, own.j);
+                                  }
                                   return at.l * at.alpha + left + at.sum;
                                 }),
                         replace(&Steps::computes, [](auto& at, bool, bool any, double) {
