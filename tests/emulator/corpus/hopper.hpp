@@ -109,5 +109,13 @@ __device__ __forceinline__ void fill(Half* tile, int count) {
   fill(tile, kTile);   \
   fence_proxy_async(); \
   __syncthreads()
+// What many then do: copy the tile; hand it on as numbers; wait for their product, D.
+#define COPY_TILE \
+  if (threadIdx.x == 0) copy(tile, map, full, 0)
+#define READ_TILE out[threadIdx.x] = to_float(tile[threadIdx.x])
+#define WAIT_AND_SUM \
+  wgmma_commit();    \
+  wgmma_wait<0>();   \
+  out[threadIdx.x] = sum(D)
 
 }  // namespace flash::simt_corpus

@@ -7,7 +7,7 @@ namespace {
 // All read the same number, but one warp without having waited.
 MISTAKE(kRace, one_warp_does_not_wait, (with(96), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  COPY_TILE;  // BUG
   __syncthreads();
   if (threadIdx.x < 64) wait(full, 0);
   out[threadIdx.x] = to_float(tile[0]);  // BUG
@@ -17,8 +17,8 @@ MISTAKE(kRace, waits_for_the_wrong_parity, (with(32), kRows, kOut), MAP, float* 
   TILE_AND_BARRIER;
   wait(full, 1);
   __syncthreads();  // so that it is phase 0 that goes on at the wait, under every schedule
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+  COPY_TILE;        // BUG
+  READ_TILE;        // BUG
 }
 
 // A wait sees what was done before the arrivals of its own phase, not of the next one. Each phase
@@ -48,7 +48,7 @@ MISTAKE(kWrongArgument, announces_too_few_bytes, (with(32), kRows, kOut), MAP, f
     tma_load(tile + kTile, map, full, 0, 64, 0, 0);  // BUG
   }
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 MISTAKE(kDeadlock, announces_too_many_bytes, (with(32), kRows, kOut), MAP, float* out) {
@@ -58,7 +58,7 @@ MISTAKE(kDeadlock, announces_too_many_bytes, (with(32), kRows, kOut), MAP, float
     tma_load(tile, map, full, 0, 0, 0, 0);
   }
   wait(full, 0);  // BUG
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 MISTAKE(kDeadlock, expects_an_arrival_too_many, (with(32), kRows, kOut), MAP, float* out) {
@@ -66,9 +66,9 @@ MISTAKE(kDeadlock, expects_an_arrival_too_many, (with(32), kRows, kOut), MAP, fl
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 2), fence_barrier_init();
   __syncthreads();
-  if (threadIdx.x == 0) copy(tile, map, full, 0);
+  COPY_TILE;
   wait(full, 0);  // BUG
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 MISTAKE(kRace, releases_before_it_reads, (with(64), kRows, kOut), MAP, float* out) {
@@ -84,7 +84,7 @@ MISTAKE(kRace, releases_before_it_reads, (with(64), kRows, kOut), MAP, float* ou
   } else if (threadIdx.x < 32) {
     wait(full, 0);
     if (threadIdx.x == 0) arrive(empty);
-    out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+    READ_TILE;  // BUG
   }
 }
 
@@ -95,7 +95,7 @@ MISTAKE(kWrongArgument, barrier_not_initialized, (with(32), kRows, kOut), MAP, f
   __syncthreads();
   if (threadIdx.x == 0) copy(tile, map, full[1], 0);  // BUG
   __syncthreads();
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 // The fence comes behind the barrier that tells the others of it.
@@ -107,7 +107,7 @@ MISTAKE(kFence, barrier_known_to_tma_too_late, (with(64), kRows, kOut), MAP, flo
   if (threadIdx.x == 0) fence_barrier_init();
   if (threadIdx.x == 32) copy(tile, map, full, 0);  // BUG
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 MISTAKE(kWrongArgument, barrier_made_twice, (with(32), kOut), float* out) {
@@ -122,9 +122,9 @@ MISTAKE(kWrongArgument, barrier_made_twice, (with(32), kOut), float* out) {
 MISTAKE(kUninitialized, copies_what_nobody_wrote, (with(32), Rows{64, 64, Rows::kUnwritten}, kOut),
         MAP, float* out) {
   TILE_AND_BARRIER;
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  COPY_TILE;  // BUG
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 // The tensor map has twice the rows that were allocated.
@@ -133,12 +133,12 @@ MISTAKE(kOutOfBounds, copies_from_behind_the_tensor,
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 64);  // BUG
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 MISTAKE(kAsyncCopy, copy_that_nobody_waits_for, (with(32), kRows), MAP) {
   TILE_AND_BARRIER;
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  COPY_TILE;  // BUG
 }
 
 MISTAKE(kMisaligned, tile_not_at_1024, (with(32), kRows, kOut), MAP, float* out) {
@@ -146,9 +146,9 @@ MISTAKE(kMisaligned, tile_not_at_1024, (with(32), kRows, kOut), MAP, float* out)
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
   __syncthreads();
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  COPY_TILE;  // BUG
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 // Boxes of 128 rows, tiles of 64.
@@ -160,7 +160,7 @@ MISTAKE(kRace, box_larger_than_its_tile, (with(32, 4), Rows{128, 128}, kOut), MA
     tma_load(tile + kTile, map, full, 0, 64, 0, 0);  // BUG
   }
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 MISTAKE(kOutOfBounds, box_behind_shared_memory, (with(32), Rows{128, 128}, kOut), MAP, float* out) {
@@ -170,7 +170,7 @@ MISTAKE(kOutOfBounds, box_behind_shared_memory, (with(32), Rows{128, 128}, kOut)
     tma_load(tile + kTile, map, full, 0, 0, 0, 0);  // BUG
   }
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 // The fence is for those that wrote, and before the barrier.
@@ -182,9 +182,7 @@ MISTAKE(kFence, proxy_fence_behind_the_barrier, (with(128), kOut), float* out) {
   float D[8];
   wgmma_fence();
   multiply<16>(D, tile, tile);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 MISTAKE(kFence, no_proxy_fence_before_an_overwriting_load, (with(32), kRows, kOut), MAP,
@@ -194,9 +192,9 @@ MISTAKE(kFence, no_proxy_fence_before_an_overwriting_load, (with(32), kRows, kOu
   if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
   tile[threadIdx.x] = from_float<Half>(1);  // BUG
   __syncthreads();
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  COPY_TILE;  // BUG
   wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+  READ_TILE;
 }
 
 MISTAKE(kRace, slab_changed_during_a_store, (with(32), kRows), MAP) {
@@ -294,9 +292,7 @@ MISTAKE(kFence, no_wgmma_fence, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float D[8] = {};
   multiply<16>(D, tile, tile, true);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 MISTAKE(kFence, no_wgmma_fence_after_a_change, (with(128), kOut), float* out) {
@@ -308,9 +304,7 @@ MISTAKE(kFence, no_wgmma_fence_after_a_change, (with(128), kOut), float* out) {
   wgmma_wait<0>();
   for (float& d : D) d *= 0.5f;
   multiply<16>(D, tile, tile, true);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 MISTAKE(kRace, releases_during_a_product, (with(256), kRows, kOut), MAP, float* out) {
@@ -337,14 +331,12 @@ MISTAKE(kRace, releases_during_a_product, (with(256), kRows, kOut), MAP, float* 
 
 MISTAKE(kRace, product_of_a_tile_not_waited_for, (with(128), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  COPY_TILE;  // BUG
   if (threadIdx.x < 32) wait(full, 0);
   float D[8];
   wgmma_fence();
   multiply<16>(D, tile, tile);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 MISTAKE(kWarpgroupMismatch, half_a_warpgroup, (with(128), kOut), float* out) {
@@ -354,9 +346,7 @@ MISTAKE(kWarpgroupMismatch, half_a_warpgroup, (with(128), kOut), float* out) {
   if (threadIdx.x < 64)
     wgmma<16, Half>(D, matrix_descriptor(tile, 16, 1024), matrix_descriptor(tile, 16, 1024),  // BUG
                     false);
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 MISTAKE(kWarpgroupMismatch, descriptors_differ, (with(128), kOut), float* out) {
@@ -368,9 +358,7 @@ MISTAKE(kWarpgroupMismatch, descriptors_differ, (with(128), kOut), float* out) {
   wgmma_fence();
   const MatrixDescriptor a = matrix_descriptor(tile + threadIdx.x / 32 * 16 * 64, 16, 1024);
   wgmma<16, Half>(D, a, matrix_descriptor(tile, 16, 1024), false);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 MISTAKE(kOutOfBounds, tile_behind_shared_memory, (with(128, 1), kOut), float* out) {
@@ -379,9 +367,7 @@ MISTAKE(kOutOfBounds, tile_behind_shared_memory, (with(128, 1), kOut), float* ou
   wgmma_fence();
   const MatrixDescriptor b = matrix_descriptor(tile, 1024, 16 * kTileBytes);
   wgmma<16, Half, true>(D, matrix_descriptor(tile, 16, 1024), b, false);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 MISTAKE(kWrongArgument, barrier_number_16, ({1, 64}, kOut), float* out) {

@@ -64,9 +64,7 @@ RIGHT(written_by_one, (with(128), IS(8 * 64), result(128)), float* out) {
   float D[8];
   wgmma_fence();
   multiply<16>(D, tile, tile);
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
+  WAIT_AND_SUM;
 }
 
 // A barrier of two warps of three, in place of a __syncthreads().
@@ -93,7 +91,7 @@ __device__ __forceinline__ int count_nan(const float (&D)[N]) {
 // The copy is not there before a wait, although all threads have met.
 EARLY(copies_before_their_wait, (with(32), IS(10), kRows, result(32)), MAP, float* out) {
   TILE_AND_BARRIER;
-  if (threadIdx.x == 0) copy(tile, map, full, 0);
+  COPY_TILE;
   __syncthreads();
   const float before[1] = {to_float(tile[threadIdx.x])};
   __syncthreads();
