@@ -33,7 +33,7 @@ class Checks {
   static inline Work work{};  // since reset_counters(), but for its `readers`
   static inline std::bitset<kMostThreads> readers{};
   static inline std::size_t workspace_bytes = 0;  // simt.hpp
-  static inline LocalMemory local_memory{};        // since reset_host_calls()
+  static inline LocalMemory local_memory{};       // since reset_host_calls()
 
   // A block starts and ends; from now on this thread runs; all threads have met; these lanes of a
   // warp have, in an operation that orders memory; the running thread calls __threadfence().
