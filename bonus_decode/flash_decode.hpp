@@ -47,10 +47,11 @@ inline constexpr Index kDecodeMostRows = 32;
 // the cache is read. Each sequence is split into at most 64 parts, a number that depends on its own
 // length and on nothing else of the batch; so a sequence gives the same bits in any batch.
 //
-// Enqueues on pass.stream and does not wait. Extra device memory: the parts, as many as a sequence
-// of table_pages * page_size keys has, for each sequence. Throws ShapeError and ArgumentError as
-// check_decode() and attention_scale() do, Unsupported for another head_dim, for more rows or for
-// rows of k or v that are not aligned, OutOfMemory, and CudaError when a launch fails.
+// Enqueues on pass.stream and does not wait. Extra device memory: for each sequence at least as
+// many parts as a sequence of table_pages * page_size keys has. Throws ShapeError and ArgumentError
+// as check_decode() and attention_scale() do, Unsupported for another head_dim, for more rows, for
+// table_pages * page_size >= 2^31 or for rows of k or v that are not aligned, OutOfMemory, and
+// CudaError when a launch fails.
 template <class T>
 void flash_decode_cuda(const Decode<T>& pass);
 

@@ -65,6 +65,12 @@ std::unique_ptr<Pass> pass_of(const Given& given, Scores& scores, const Steps& s
 // ---- The forward pass ---------------------------------------------------------------------------
 
 StepRow ForwardPass::row(Output output, Index row) {
+  if (steps_.whole_row) {
+    const Index head = row / shape_.queries;
+    std::vector<double> S = scores(head / shape_.heads, head % shape_.heads, row % shape_.queries);
+    multiply(S, steps_.scale(scale_, shape_.head_dim));
+    return steps_.whole_row(given_, S, output, row);
+  }
   const Accumulator at = steps_.begin ? after_the_rows_before(row) : attended(row, nullptr);
   StepRow result{.reliable = at.reliable || at.overflown};
   const Index i = row % shape_.queries;
@@ -135,8 +141,8 @@ double Online::largest_score(Index query, Index j0) const {
   if (std::isnan(largest)) {
     largest = -kInfinity;
     const std::vector<double>& QK = pass.scores(b, h, query);
-    const Index end =
-        std::min(j0 + first.blocks.keys, first.shape.visible_keys(query, first.causal));
+    const Index end = std::min(j0 + first.blocks.keys,
+                               first.shape.visible_keys(query + first.mask_offset, first.causal));
     for (Index j = j0; j < end; ++j) largest = std::fmax(largest, pass.scale_ * QK[j]);
   }
   return largest;
@@ -178,7 +184,8 @@ double Online::weight_of(Index query, Index key) const {
 double Online::weight_in_block(Index query, Index j0, Index key) const {
   const AttentionShape& shape = first.shape;
   const Index j = j0 + key;
-  if (query >= shape.queries || j >= shape.visible_keys(query, first.causal)) return 0;
+  if (query >= shape.queries || j >= shape.visible_keys(query + first.mask_offset, first.causal))
+    return 0;
   const double m_now = maximum_before(query, j0 + 1);
   return exp_in(pass.scale_ * pass.scores(b, h, query)[j] - pass.steps_.reference(m_now),
                 pass.given_.largest);
@@ -206,6 +213,7 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
   const std::vector<double>& QK = scores(b, h, i);
   const Index end = steps_.end(shape_.keys, blocks_.keys);
   Pair at{shape_, blocks_, given_.options.causal, Output::kOut, i, 0};
+  at.mask_offset = given_.mask_offset;
   std::vector<double> S(blocks_.keys), P(blocks_.keys), reference(lanes);
   std::vector<char> counted(blocks_.keys);
   std::vector<Online> of_lane;

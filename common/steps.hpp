@@ -75,6 +75,7 @@ struct Given {
   bool has_scores = false;                              // softmax(X) V: k holds X, and q is empty
   double largest = std::numeric_limits<double>::max();  // number of the type that computes
   double lse_bound = 1;                                 // the largest error of an lse of 0
+  Index mask_offset = 0;                                // query i sees the keys up to this + i
 };
 
 // How an operand is read.
@@ -95,8 +96,9 @@ struct Pair {
   Index i, j;
   double S = 0;
   bool counted = false;  // whether it is visited and the query sees the key
+  Index mask_offset = 0;
 
-  bool is_visible() const { return !causal || j <= i; }
+  bool is_visible() const { return !causal || j <= i + mask_offset; }
   Index first_key() const { return j / blocks.keys * blocks.keys; }  // of the block
   Index first_query() const { return i / blocks.queries * blocks.queries; }
   Index end_of_queries() const { return std::min(first_query() + blocks.queries, shape.queries); }
@@ -219,6 +221,8 @@ struct Steps {
   Step<Sized(double m, double l, double scale)> lse = [](double m, double l, double) {
     return Sized(m + std::log(l), 1);
   };
+  // A row of the forward pass from its scores, by other steps than these.
+  Step<StepRow(const Given&, const std::vector<double>& S, Output, Index row)> whole_row = {};
 
   // The backward pass, where P is exp(exponent(S, lse)).
   Step<Index(const Pair&)> row_of_lse = {}, row_of_delta = {};  // in place of the query's

@@ -22,7 +22,6 @@ using mma::copy_chunks;
 using mma::exchange;
 using mma::kChunk;
 using mma::multiply_add;
-using mma::pack;
 
 // kBlocks thread blocks have to fit on a multiprocessor, which limits a thread's registers.
 template <int HeadDim, int Own, int Streamed, int Warps, int Share, int Blocks>

@@ -1,11 +1,11 @@
 // Given: how a thread block of the decoding kernel is cut up, how it loads keys and values, and
 // where the parts lie. Decode<T> is in common/decode.hpp.
 //
-// A block has the keys of one part, of one sequence and one kv head, for all of the group's rows of
-// q. It loads them a tile at a time. A lane has 8 columns, so head_dim / 8 neighbouring lanes
-// (kLanes) have a key, and a warp has kKeysOfWarp keys at a time. A warp has 4 of the rows. Where
-// there are more rows, the warps are divided into groups of rows; a row's keys are then shared by
-// fewer warps. Each group of lanes has sums of its own, over the keys that it has seen.
+// A thread block has the keys of one part, of one sequence and one kv head, for all of the group's
+// rows of q. It loads them a tile at a time. A lane has 8 columns, so head_dim / 8 neighbouring
+// lanes (kLanes) have a key, and a warp has kKeysOfWarp keys at a time. A warp has 4 of the rows.
+// Where there are more rows, the warps are divided into groups of rows; a row's keys are then
+// shared by fewer warps. Each group of lanes has sums of its own, over the keys that it has seen.
 #pragma once
 
 #include <string>
@@ -88,7 +88,7 @@ struct Thread {
   }
   __device__ int column(int n) const { return column_of<C>(lane, n); }
   // Where group `key` keeps its sums of a row. A group's number is its first_key, 0 to
-  // keys_at_once - 1; row is the row in the block, not r.
+  // keys_at_once - 1; row is that of the thread block, not r.
   __device__ int place(int key, int row) const { return key * row_groups * C::kRows + row; }
 };
 

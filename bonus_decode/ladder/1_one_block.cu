@@ -26,23 +26,13 @@ __global__ void __launch_bounds__(kThreads) one_block_kernel(Decode<T> pass, flo
   });
 }
 
-template <class T>
-void run(const Decode<T>& pass) {
-  const float scale = checked_scale(pass);
-  const DecodeShape shape = pass.shape();
-  decode::with_config<T>(shape.head_dim, [&]<class C>(C) {
-    launch("decode_one_block", one_block_kernel<T, C::kHeadDim>,
-           {.grid = grid_size(shape.batch * shape.heads * shape.queries),
-            .block = kThreads,
-            .stream = pass.stream},
-           pass, scale);
-  });
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  enter(registry, name, [](const auto& pass) { run(pass); });
+  enter(registry, name, []<class C>(C, const auto& pass, Index rows, float scale) {
+    launch("decode_one_block", one_block_kernel<typename C::T, C::kHeadDim>,
+           {.grid = grid_size(rows), .block = kThreads, .stream = pass.stream}, pass, scale);
+  });
 }
 
 }  // namespace flash::decode_one_block

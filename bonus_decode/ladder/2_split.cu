@@ -53,30 +53,23 @@ __global__ void merge_parts_kernel(Decode<T> pass, Parts parts) {
   if (c == 0) pass.lse(row.b, row.h, row.i) = result.lse;
 }
 
-template <class T>
-void run(const Decode<T>& pass) {
-  const float scale = checked_scale(pass);
-  const DecodeShape shape = pass.shape();
-  const Index rows = shape.batch * shape.heads * shape.queries;
-  const Index parts = decode::parts_of_longest(shape);
-  const DeviceTensor<float, 3> out({rows, parts, shape.head_dim}, pass.stream);
-  const DeviceTensor<float, 2> lse({rows, parts}, pass.stream);
-  decode::with_config<T>(shape.head_dim, [&]<class C>(C) {
-    launch("decode_split", split_kernel<T, C::kHeadDim>,
-           {.grid = grid_size(rows * parts), .block = kThreads, .stream = pass.stream}, pass, scale,
-           Parts{out.view(), lse.view()});
-    launch("decode_merge_parts", merge_parts_kernel<T>,
-           {.grid = grid_size(rows),
-            .block = static_cast<unsigned>(C::kHeadDim),
-            .stream = pass.stream},
-           pass, Parts{out.view(), lse.view()});
-  });
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  enter(registry, name, [](const auto& pass) { run(pass); });
+  enter(registry, name, []<class C>(C, const auto& pass, Index rows, float scale) {
+    const Index parts = decode::parts_of_longest(pass.shape());
+    const DeviceTensor<float, 3> out({rows, parts, C::kHeadDim}, pass.stream);
+    const DeviceTensor<float, 2> lse({rows, parts}, pass.stream);
+    const Parts both{out.view(), lse.view()};
+    launch("decode_split", split_kernel<typename C::T, C::kHeadDim>,
+           {.grid = grid_size(rows * parts), .block = kThreads, .stream = pass.stream}, pass, scale,
+           both);
+    launch("decode_merge_parts", merge_parts_kernel<typename C::T>,
+           {.grid = grid_size(rows),
+            .block = static_cast<unsigned>(C::kHeadDim),
+            .stream = pass.stream},
+           pass, both);
+  });
 }
 
 }  // namespace flash::decode_split

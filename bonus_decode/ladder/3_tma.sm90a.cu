@@ -88,11 +88,6 @@ __device__ __forceinline__ void multiply(float (&d)[4], const std::uint32_t (&a)
     mma_m16n8k16_bfloat16(d, a, b);
 }
 
-template <class T>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  return from_float<T>(low).bits | static_cast<std::uint32_t>(from_float<T>(high).bits) << 16;
-}
-
 // Over the lanes that have the same t = lane % 4.
 template <class Combine>
 __device__ __forceinline__ float over_keys(float x, Combine combine) {

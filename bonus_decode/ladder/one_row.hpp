@@ -109,16 +109,17 @@ __device__ __forceinline__ void attend(const Decode<T>& pass, float scale, const
 
 inline std::string why_not(const DecodeProblem& problem) { return decode::why_not(problem.shape); }
 
-// The scale of a pass that the rungs take.
-template <class T>
-float checked_scale(const Decode<T>& pass) {
-  const DecodeShape shape = check_decode(pass);
-  check_supported(decode::why_not(shape));
-  return static_cast<float>(attention_scale({.scale = pass.scale}, shape.head_dim));
-}
-
-template <class Run>
-void enter(Registry& registry, const std::string& name, Run run) {
+// Enters a rung: launch(config, pass, rows of q, scale) runs it on what it takes.
+template <class Launch>
+void enter(Registry& registry, const std::string& name, Launch launch) {
+  const auto run = [launch]<class T>(const Decode<T>& pass) {
+    const DecodeShape shape = check_decode(pass);
+    check_supported(decode::why_not(shape));
+    const double scale = attention_scale({.scale = pass.scale}, shape.head_dim);
+    decode::with_config<T>(shape.head_dim, [&](auto config) {
+      launch(config, pass, shape.batch * shape.heads * shape.queries, static_cast<float>(scale));
+    });
+  };
   registry.decode.add({.name = name,
                        .device = DeviceKind::kGpu,
                        .run = {.float32 = run, .float16 = run, .bfloat16 = run},

@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <type_traits>
 
 #include "common/half.hpp"
@@ -31,6 +32,18 @@ __device__ __forceinline__ T from_float(float x) {
     else
       result.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
     return result;
+  }
+}
+
+// Two numbers in a register, rounded to T, which has 16 bits.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+  if constexpr (std::is_same_v<T, Half>) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return reinterpret_cast<const std::uint32_t&>(both);
+  } else {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const std::uint32_t&>(both);
   }
 }
 

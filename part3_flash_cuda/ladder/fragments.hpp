@@ -217,18 +217,6 @@ __device__ __forceinline__ void multiply_QK(Scores<C> (&S)[C::kStrips], QTile& Q
   }
 }
 
-// Two numbers in a register, rounded to T.
-template <class T>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  if constexpr (std::is_same_v<T, Half>) {
-    const __half2 both = __floats2half2_rn(low, high);
-    return reinterpret_cast<const std::uint32_t&>(both);
-  } else {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const std::uint32_t&>(both);
-  }
-}
-
 // The two numbers of a register, as float32.
 template <class T>
 __device__ __forceinline__ float2 unpack(std::uint32_t both) {

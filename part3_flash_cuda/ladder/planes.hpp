@@ -19,7 +19,7 @@ template <int kPlanes, class T>
 __device__ __forceinline__ void split(float low, float high, std::uint32_t (&planes)[kPlanes]) {
   FLASH_UNROLL
   for (int plane = 0; plane < kPlanes; ++plane) {
-    planes[plane] = mma::pack<T>(low, high);
+    planes[plane] = pack<T>(low, high);
     const float2 rounded = mma::unpack<T>(planes[plane]);
     low -= rounded.x;
     high -= rounded.y;

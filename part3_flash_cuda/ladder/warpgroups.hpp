@@ -13,8 +13,8 @@
 namespace flash::hopper {
 
 using mma::count_work, mma::end_row, mma::enter, mma::kChunk, mma::Lane, mma::launch_config,
-    mma::mask_scores, mma::pack, mma::RowEnd, mma::Rows, mma::scale_in_base_2, mma::Scores,
-    mma::softmax_step, mma::store, mma::store_lse, mma::unpack, mma::Work;
+    mma::mask_scores, mma::RowEnd, mma::Rows, mma::scale_in_base_2, mma::Scores, mma::softmax_step,
+    mma::store, mma::store_lse, mma::unpack, mma::Work;
 
 // ---- Tiles --------------------------------------------------------------------------------------
 

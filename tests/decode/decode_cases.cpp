@@ -22,6 +22,21 @@ DecodeCase DecodeCase::of_type(DType other) const {
   return copy;
 }
 
+DecodeCase DecodeCase::of_probe(const harness::Probe& probe) const {
+  DecodeCase copy = *this;
+  const auto& [batch, kv, rows, keys, d] = probe.shape;
+  // Where a sequence has several parts, three.
+  const bool in_parts = *std::max_element(lengths.begin(), lengths.end()) > 512;
+  copy.lengths.assign(in_parts ? 1 : static_cast<std::size_t>(batch),
+                      static_cast<std::int32_t>(keys + (in_parts ? 1024 : 0)));
+  copy.kv_heads = in_parts ? 1 : kv, copy.heads = heads / kv_heads * copy.kv_heads;
+  copy.queries = std::min(rows, std::max<Index>(queries, heads / kv_heads > 8 ? 1 : 4));
+  copy.data = probe.data, copy.nan_key = std::nullopt, copy.table_pages = 0;
+  copy.shares_pages = false;
+  if (probe.data == kVeryNegative && scale) copy.scale = std::fabs(*scale);
+  return copy;
+}
+
 std::vector<DecodeCase> cases_of_one_part() {
   return {
       {.name = "one key", .lengths = {1}},
@@ -128,7 +143,7 @@ std::vector<DecodeCase> cases_of_special_values() {
       {.name = "values that show which keys were counted", .lengths = {700}, .data = kSignature},
       {.name = "scores of -inf", .lengths = {700, 30}, .data = kMinusInfinity},
       {.name = "NaN in a value", .lengths = {600, 40}, .nan_key = 130},
-      {.name = "NaN in q and k", .lengths = {600, 40}, .data = kNaNInScores},
+      {.name = "NaN in q and k", .lengths = {40, 600}, .queries = 4, .data = kNaNInScores},
       {.name = "NaN in the last value that one of 4 queries sees",
        .lengths = {120},
        .queries = 4,
@@ -156,7 +171,7 @@ std::vector<DecodeCase> all_cases() {
 }
 
 template <class T>
-DecodeInputs<T>::DecodeInputs(const DecodeCase& problem, std::uint64_t seed) {
+DecodeInputs<T>::DecodeInputs(const DecodeCase& problem, std::uint64_t seed, double fill) {
   const auto batch = static_cast<Index>(problem.lengths.size());
   const Index size = problem.page_size, group = problem.heads / problem.kv_heads;
   const auto pages_of = [&](Index b) { return (problem.lengths[b] + size - 1) / size; };
@@ -172,11 +187,12 @@ DecodeInputs<T>::DecodeInputs(const DecodeCase& problem, std::uint64_t seed) {
   Random random(seed + 17);
   for (std::size_t n = order.size(); n > 1; --n) std::swap(order[n - 1], order[random.bits() % n]);
 
-  // What is no key of a sequence is a NaN, and an entry of the table without a key is no page.
+  // An entry of the table without a key is no page.
   const Shape<4> cache{used + 3, size, problem.kv_heads, problem.head_dim};
   k = Tensor<T, 4>(cache), v = Tensor<T, 4>(cache);
-  std::fill_n(k.data(), k.size(), static_cast<T>(NAN));
-  std::fill_n(v.data(), v.size(), static_cast<T>(NAN));
+  const T free = static_cast<T>(is_poison(fill) ? NAN : fill);
+  std::fill_n(k.data(), k.size(), free);
+  std::fill_n(v.data(), v.size(), free);
   q = Tensor<T, 4>({batch, problem.heads, problem.queries, problem.head_dim});
   block_table = Tensor<std::int32_t, 2>({batch, table_pages});
   lengths = Tensor<std::int32_t, 1>({batch});
@@ -205,19 +221,29 @@ DecodeInputs<T>::DecodeInputs(const DecodeCase& problem, std::uint64_t seed) {
   }
 }
 
+// Of the sequences from `first` on.
+template <class T, int Rank>
+TensorView<T, Rank> part_of(TensorView<T, Rank> all, Index first, Index count) {
+  Shape<Rank> shape = all.shape();
+  shape[0] = count;
+  return {all.data() + first * all.stride(0), shape, all.strides()};
+}
+
 template <class T>
 std::pair<AttentionOracle, AttentionShape> wanted(const DecodeCase& problem,
-                                                  const DecodeInputs<T>& inputs) {
-  const Index longest = *std::max_element(problem.lengths.begin(), problem.lengths.end());
-  return {decode_oracle<T>({inputs.q.view(),
+                                                  const DecodeInputs<T>& inputs, Index first,
+                                                  Index count) {
+  const auto begin = problem.lengths.begin() + first;
+  return {decode_oracle<T>({part_of(inputs.q.view(), first, count),
                             inputs.k.view(),
                             inputs.v.view(),
-                            inputs.block_table.view(),
-                            inputs.lengths.view(),
+                            part_of(inputs.block_table.view(), first, count),
+                            part_of(inputs.lengths.view(), first, count),
                             {},
                             {},
                             problem.scale}),
-          {1, 1, problem.queries, longest, problem.head_dim}};
+          {count, problem.heads, problem.queries, *std::max_element(begin, begin + count),
+           problem.head_dim}};
 }
 
 template <class T>
@@ -225,41 +251,68 @@ Verdict DecodeCall<T>::verdict(const std::function<void(DecodeCall&)>& run) {
   copy_back();
   if (const std::string damage = damage_of(out, lse, q, k, v); !damage.empty())
     return {false, damage};
-  const auto [want, shape] = wanted(problem, inputs);
-  std::string wrong = harness::wrong_in<T>(
-      out.view(), want.out, attention_output_bound<T>(shape, want.largest_score), "query", 0);
-  if (wrong.empty()) {
-    wrong = harness::wrong_lse<float>(
-        lse.view(), want.lse, attention_bound(shape, want.largest_score, unit_roundoff<float>()),
-        0);
-    if (!wrong.empty()) wrong = "lse is wrong; out is right here. " + wrong;
+  const auto& keys = problem.lengths;
+  const Index batch = static_cast<Index>(keys.size());
+  for (Index b = 0; b < batch; ++b) {
+    const auto [want, shape] = wanted(problem, inputs, b, 1);
+    std::string wrong =
+        harness::wrong_in<T>(part_of(out.view(), b, 1), want.out,
+                             attention_output_bound<T>(shape, want.largest_score), "query", 0);
+    if (wrong.empty()) {
+      wrong = harness::wrong_lse<float>(
+          part_of(lse.view(), b, 1), want.lse,
+          attention_bound(shape, want.largest_score, unit_roundoff<float>()), 0);
+      if (!wrong.empty()) wrong = "lse is wrong; out is right here. " + wrong;
+    }
+    if (wrong.empty()) continue;
+    if (batch > 1)
+      wrong = "Sequence " + std::to_string(b) + " of " + std::to_string(batch) + ", of " +
+              std::to_string(keys[b]) + " keys: " + wrong;
+    if (!run) return {false, wrong};
+    // Together, where one shape is that of all.
+    const bool alike = std::count(keys.begin(), keys.end(), keys[0]) == batch;
+    DecodeCase like = problem;
+    if (!alike) like.lengths = {keys[b]};
+    return harness::explained<harness::SeenForward>(
+        wrong, alike ? seen(0, batch) : seen(b, 1),
+        [like, seed = seed_, run](const harness::Probe& probe) {
+          DecodeCall call(like.of_probe(probe), seed, probe.fill);
+          run(call);
+          call.copy_back();
+          return call.seen(0, call.out.view().extent(0));
+        });
   }
-  Verdict verdict = harness::verdict_on(wrong);
-  if (!verdict.pass && run)
-    verdict.diagnose = [seen = seen(), problem = problem, seed = seed_, run] {
-      return diagnosis(seen, [&] {
-        DecodeCall call(problem, seed + 1000);
-        run(call);
-        call.copy_back();
-        return call.seen();
-      });
-    };
-  return verdict;
+  return {true, ""};
 }
 
 template <class T>
-SeenDecode DecodeCall<T>::seen() {
-  const auto [want, shape] = wanted(problem, inputs);
-  return {harness::in_float64(std::as_const(inputs.q).view()),
-          harness::in_float64(std::as_const(inputs.k).view()),
-          harness::in_float64(std::as_const(inputs.v).view()),
-          harness::in_float64(out.view()),
-          harness::in_float64(lse.view()),
-          inputs.block_table,
-          inputs.lengths,
-          attention_scale({.scale = problem.scale}, problem.head_dim),
-          attention_output_bound<T>(shape, want.largest_score),
-          attention_bound(shape, want.largest_score, unit_roundoff<float>())};
+harness::SeenForward DecodeCall<T>::seen(Index first, Index count) {
+  const auto [want, shape] = wanted(problem, inputs, first, count);
+  const bool all = count == out.view().extent(0);
+  std::vector<harness::Misplaced> misplaced;
+  if (all) out.add_misplaced(misplaced, Output::kOut, q);
+  if (all) lse.add_misplaced(misplaced, Output::kLse);
+  harness::SeenForward seen{
+      .shape = shape,
+      .options = {.scale = problem.scale},
+      .q = {harness::in_float64(part_of(q.view(), first, count))},
+      .out = harness::in_float64(part_of(out.view(), first, count)),
+      .lse = harness::in_float64(part_of(lse.view(), first, count)),
+      .misplaced = misplaced,
+      .precision =
+          harness::precision_of<float>(attention_output_bound<T>(shape, want.largest_score)),
+      .lse_bound = attention_bound(shape, want.largest_score, unit_roundoff<float>()),
+      .block_keys = 16384 / Index{sizeof(T)} / shape.head_dim,  // of a tile
+      .fill = fill_};
+  if (all) seen.q = q.seen(out);
+  const auto keys_of_part = [&](Index length) {
+    const Index size = problem.page_size;
+    return (std::max<Index>(512, (length + 31) / 32) + size - 1) / size * size;
+  };
+  add_keys(seen, {harness::in_float64(k.view()), harness::in_float64(v.view()), inputs.block_table,
+                  inputs.lengths, first, 16 / Index{sizeof(T)}, keys_of_part(shape.keys),
+                  is_poison(fill_)});
+  return seen;
 }
 
 #define FLASH_INSTANTIATE(T)       \

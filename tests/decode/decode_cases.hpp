@@ -33,6 +33,7 @@ struct DecodeCase {
   std::optional<Index> nan_key = std::nullopt;  // of the first sequence: a NaN in a value
 
   DecodeCase of_type(DType other) const;
+  DecodeCase of_probe(const harness::Probe& probe) const;
 };
 
 std::vector<DecodeCase> cases_of_one_part(), cases_of_pages(), cases_of_groups(),
@@ -45,7 +46,8 @@ struct DecodeInputs {
   Tensor<std::int32_t, 2> block_table;
   Tensor<std::int32_t, 1> lengths;
 
-  DecodeInputs(const DecodeCase& problem, std::uint64_t seed);
+  // What is no key of a sequence is a NaN, or `fill`.
+  DecodeInputs(const DecodeCase& problem, std::uint64_t seed, double fill = harness::kPoisoned);
 };
 
 // A call on a device, and what it left.
@@ -58,18 +60,19 @@ struct DecodeCall {
   DeviceTensor<std::int32_t, 2> block_table;
   DeviceTensor<std::int32_t, 1> lengths;
 
-  DecodeCall(const DecodeCase& of, std::uint64_t seed)
+  DecodeCall(const DecodeCase& of, std::uint64_t seed, double fill = harness::kPoisoned)
       : problem(of),
-        inputs(of, seed),
+        inputs(of, seed, fill),
         q("q", inputs.q, of.layout, of.shift),
-        k("k", inputs.k, of.cache),
-        v("v", inputs.v, of.cache),
-        out("out", inputs.q.shape(), of.layout, of.shift),
+        k("k", inputs.k, of.cache, 0, fill),
+        v("v", inputs.v, of.cache, 0, fill),
+        out("out", inputs.q.shape(), of.layout, of.shift, fill),
         lse("lse", {inputs.q.extent(0), inputs.q.extent(1), inputs.q.extent(2)}, of.layout,
-            of.shift),
+            of.shift, fill),
         block_table(inputs.block_table),
         lengths(inputs.lengths),
-        seed_(seed) {}
+        seed_(seed),
+        fill_(fill) {}
 
   Decode<T> pass() const {
     return {q.in_call(),    k.in_call(),   v.in_call(),   block_table.view(),
@@ -83,14 +86,16 @@ struct DecodeCall {
   std::string differing_output(const DecodeCall& other) const {
     return out.name_if_not(other.out) + lse.name_if_not(other.lse);
   }
-  // Waits for the call, and judges what it left. With `run`, which makes a call, a mistake is
-  // named.
+  // Waits for the call, and judges what it left, sequence by sequence. With `run`, which makes a
+  // call, the verdict can be explained.
   harness::Verdict verdict(const std::function<void(DecodeCall&)>& run = {});
 
  private:
-  SeenDecode seen();
+  // Of the sequences from `first` on.
+  harness::SeenForward seen(Index first, Index count);
 
   std::uint64_t seed_;
+  double fill_;
 };
 
 }  // namespace flash::decode_cases

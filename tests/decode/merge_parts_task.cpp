@@ -2,11 +2,14 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <regex>
 
 #include "bonus_decode/flash_decode.hpp"
 #include "harness/cases/attention_case.hpp"
 #include "harness/cases/far_apart.hpp"
 #include "harness/cases/padded_pass.hpp"
+#include "harness/diagnosis/mistakes.hpp"
 #include "harness/judge/watched_memory.hpp"
 
 namespace flash::harness {
@@ -17,13 +20,14 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();  // lse of a pa
 struct MergeCase {
   std::string name;
   Index parts = 2, rows = 5, head_dim = 16;
-  // lse of a part and row; without it N(0, 1)
+  // lse of a part and row; without it as `data` says
   std::function<double(int s, int row)> lse = nullptr;
   Layout layout = Layout::kRowMajor;
   Index nan_part = -1;  // of which row 1 has a NaN in column 3 of its out
   Index shift = 0;      // of the tensors' first element behind an aligned address
   // "part_out" or "part_lse": behind its end there is no memory
   std::string nothing_behind = "";
+  Data data = Data::kNormal;
 };
 
 std::vector<MergeCase> cases_of_parts() {
@@ -111,13 +115,17 @@ Merged merged(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse
   return want;
 }
 
+// exp's argument, a difference, is rounded; where its error is large its weight is 0.
+double bound_of(const Merged& want, Index parts) {
+  return 0x1p-24 * (8 + 2 * std::fmin(want.largest_difference, 100) +
+                    4 * std::sqrt(static_cast<double>(parts)));
+}
+
 // "" where out (1, 1, rows, head_dim) and lse (1, 1, rows) are right.
 std::string wrong_merge(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse,
                         TensorView<const float, 3> out, TensorView<const float, 3> lse) {
   const Merged want = merged(part_out, part_lse);
-  // exp's argument, a difference, is rounded; where its error is large its weight is 0.
-  const double bound = 0x1p-24 * (8 + 2 * std::fmin(want.largest_difference, 100) +
-                                  4 * std::sqrt(static_cast<double>(part_out.extent(0))));
+  const double bound = bound_of(want, part_out.extent(0));
   if (const std::string wrong = wrong_in<float>(with_heads(out), want.out, bound, "row", 0);
       !wrong.empty())
     return wrong;
@@ -125,49 +133,188 @@ std::string wrong_merge(const Tensor<float, 3>& part_out, const Tensor<float, 3>
   return wrong.empty() ? "" : "lse is wrong; out is right here. " + wrong;
 }
 
-Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
-  const Shape<3> shape{problem.parts, problem.rows, problem.head_dim};
-  Tensor<float, 3> part_out = make_input<3>(shape, Pattern::kNormal, 2 * seed);
-  Tensor<float, 3> part_lse =
-      make_input<3>({1, problem.parts, problem.rows}, Pattern::kNormal, 2 * seed + 1);
-  for (Index s = 0; s < problem.parts; ++s)
-    for (Index row = 0; row < problem.rows; ++row) {
-      float& lse = part_lse(0, s, row);
-      if (problem.lse)
-        lse = static_cast<float>(problem.lse(static_cast<int>(s), static_cast<int>(row)));
-      // An empty part may hold anything: here NaN, but not the one of an output never written.
-      for (Index c = 0; c < problem.head_dim && lse == kNone; ++c) part_out(s, row, c) = NAN;
-    }
-  if (problem.nan_part >= 0) part_out(problem.nan_part, 1, 3) = NAN;
+struct MergeCall {
+  MergeCase problem;
+  Tensor<float, 3> part_out, part_lse;
+  PassTensor<float, 3> out_of_parts, lse_of_parts, out, lse;
+  double fill;
 
-  PassTensor<float, 3> out_of_parts("part_out", part_out, problem.layout, problem.shift),
-      lse_of_parts("part_lse", part_lse, problem.layout, problem.shift);
-  PassTensor<float, 3> out("out", {1, problem.rows, problem.head_dim}, problem.layout,
-                           problem.shift),
-      lse("lse", {1, 1, problem.rows}, problem.layout, problem.shift);
-  const auto plane = [](const auto& tensor) {
-    const auto view = tensor.in_call();
-    return TensorView<float, 2>(view.data(), {view.extent(1), view.extent(2)},
-                                {view.stride(1), view.stride(2)});
-  };
-  const auto of_lse = lse.in_call();
-  std::optional<harness::WatchBehind> watch;
-  for (auto* const input : {&out_of_parts, &lse_of_parts})
-    if (input->name() == problem.nothing_behind) watch.emplace(input->padded());
-  try {
+  MergeCall(const MergeCase& of, std::uint64_t seed, double filled = kPoisoned)
+      : problem(of),
+        part_out({of.parts, of.rows, of.head_dim}),
+        part_lse({1, of.parts, of.rows}),
+        out_of_parts("part_out", inputs(seed), of.layout, of.shift, filled),
+        lse_of_parts("part_lse", part_lse, of.layout, of.shift, filled),
+        out("out", {1, of.rows, of.head_dim}, of.layout, of.shift, filled),
+        lse("lse", {1, 1, of.rows}, of.layout, of.shift, filled),
+        fill(filled) {}
+
+  void run() {
+    const auto plane = [](const auto& tensor) {
+      const auto view = tensor.in_call();
+      return TensorView<float, 2>(view.data(), {view.extent(1), view.extent(2)},
+                                  {view.stride(1), view.stride(2)});
+    };
+    const auto of_lse = lse.in_call();
     merge_parts(out_of_parts.in_call(), plane(lse_of_parts), plane(out),
                 {of_lse.data(), {of_lse.extent(2)}, {of_lse.stride(2)}});
+  }
+  void copy_back() {
+    for (auto* const tensor : {&out_of_parts, &lse_of_parts, &out, &lse}) tensor->copy_back();
+  }
+
+  // softmax(X) V, where each row is a batch of its own, whose keys are the parts.
+  SeenForward seen() {
+    const auto& [name, parts, rows, d, lse_of, layout, nan, shift, behind, data] = problem;
+    const AttentionShape shape{rows, 1, 1, parts, d};
+    const Tensor<double, 4> zeros({rows, 1, parts, d});
+    const double bound = bound_of(merged(part_out, part_lse), parts);
+    SeenForward seen{.shape = shape,
+                     .k = {Tensor<double, 4>({rows, 1, 1, parts})},
+                     .v = {zeros},
+                     .has_scores = true,
+                     .out = Tensor<double, 4>({rows, 1, 1, d}),
+                     .lse = Tensor<double, 3>({rows, 1, 1}),
+                     .precision = precision_of<float>(bound),
+                     .lse_bound = bound,
+                     .key_by_key = true,
+                     .fill = fill};
+    const auto kept = std::make_shared<Tensor<double, 4>>(zeros);  // with what empty parts hold
+    for (Index row = 0; row < rows; ++row)
+      for (Index s = 0; s < parts; ++s) {
+        const double x = seen.k.values(row, 0, 0, s) = part_lse(0, s, row);
+        for (Index c = 0; c < d; ++c) {
+          (*kept)(row, 0, s, c) = part_out(s, row, c);
+          if (x != kNone) seen.v.values(row, 0, s, c) = part_out(s, row, c);
+        }
+      }
+    const auto got = in_float64(out.view()), got_lse = in_float64(lse.view());
+    std::copy_n(got.data(), got.size(), seen.out.data());
+    std::copy_n(got_lse.data(), got_lse.size(), seen.lse.data());
+    out.add_misplaced(seen.misplaced, Output::kOut);
+    seen.own_mistakes = [kept, count = static_cast<double>(parts),
+                         old = fill](std::vector<Mistake>& known) {
+      // The same as the last key, and as what is said of empty parts.
+      std::erase_if(known, [](auto& one) {
+        return one.name == "last block of keys left out" || one.name == "-inf minus -inf";
+      });
+      const Change all_at_once = [](Steps& steps) {  // no maximum grows
+        steps.sum = [](auto& at) { return at.l + at.sum; };
+        steps.before_PV = [](auto&) { return 1.0; };
+      };
+      const auto add = [&](const char* mistake, const char* text, const Change& change) {
+        known.push_back({mistake, text, "parts", Group::kAlone, false, {change}});
+      };
+      add("parts not weighed", "the parts are added without their weights", [=](Steps& steps) {
+        all_at_once(steps);
+        steps.exponent = [](double x, double) { return x == kNone ? x : 0; };
+      });
+      add("divided by the number of parts",
+          "the result is divided by the number of parts; it must be by the sum of their weights",
+          replace(&Steps::divided, [count](Sized O, double, bool) { return O / count; }));
+      add("empty parts multiplied by 0",
+          "an empty part is not left out: its weight is 0, or exp(-inf - -inf), and 0 * NaN is NaN",
+          [kept](Steps& steps) {
+            steps.read[kV].from = kept.get();
+            steps.reference = [](double m) { return m; };
+            steps.computes = [](auto&, bool, bool, double) { return true; };
+          });
+      named("maximum of the first block kept", known).ways.push_back([=](Steps& steps) {
+        all_at_once(steps);
+        steps.computes = [](auto&, bool, bool, double) { return true; };
+        steps.maximum = [](auto& at) { return at.first.j == 0 ? at.of_block : at.m; };
+        steps.reference = [](double m) { return m; };
+        steps.exponent = [](double x, double m) { return x == kNone ? x : x - m; };
+      });
+      named("sum not reset", known).ways.push_back([=](Steps& steps) {
+        all_at_once(steps);
+        steps.begin = [](Accumulator& at, const Accumulator& left) { at.l = left.l; };
+      });
+      named("out added to old contents", known)  // and then divided
+          .ways.push_back(replace(&Steps::divided, [old](Sized O, double l, bool) {
+            if (std::isnan(old)) return Sized(old, StepRow::kAnyNaN);
+            return l == 0 ? Sized(old) : (O + Sized(old)) / l;
+          }));
+    };
+    return seen;
+  }
+
+ private:
+  const Tensor<float, 3>& inputs(std::uint64_t seed) {
+    const bool integers = problem.data == Data::kSmallIntegers;
+    part_out = make_input<3>(
+        part_out.shape(), problem.data == Data::kNaN ? Pattern::kNaN : Pattern::kNormal, 2 * seed);
+    const auto x = make_input<3>({1, problem.rows, problem.parts}, pattern_of_scores(problem.data),
+                                 2 * seed + 1);
+    for (Index n = 0; integers && n < part_out.size(); ++n)
+      part_out.data()[n] = std::round(2 * part_out.data()[n]);
+    for (Index s = 0; s < problem.parts; ++s)
+      for (Index row = 0; row < problem.rows; ++row) {
+        float& of = part_lse(0, s, row) = x(0, row, s);
+        if (integers) of = std::round(2 * of);
+        if (problem.lse)
+          of = static_cast<float>(problem.lse(static_cast<int>(s), static_cast<int>(row)));
+        // An empty part may hold anything: here NaN, but not the one of an output never written.
+        for (Index c = 0; c < problem.head_dim && of == kNone; ++c) part_out(s, row, c) = NAN;
+      }
+    if (problem.nan_part >= 0) part_out(problem.nan_part, 1, 3) = NAN;
+    return part_out;
+  }
+};
+
+// In the words of parts.
+std::string of_parts(std::string text) {
+  for (const auto& [words, instead] :
+       {std::pair{"batch (\\d+), d1 1, d2 (\\d+), d3", "rows $1, parts $2, head_dim"},
+        {"batch (\\d+), row 0", "row $1"},
+        {"\\bbatch\\b", "row"},
+        {"block of keys|\\b(key|block)", "part"},
+        {"\\bx\\b", "part_lse"},
+        {"\\bv\\b", "part_out"},
+        {"\\bX\\b", "lse"},
+        {"\\bV\\b", "out"}})
+    text = std::regex_replace(text, std::regex(words), instead);
+  return text;
+}
+
+Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
+  MergeCall call(problem, seed);
+  std::optional<harness::WatchBehind> watch;
+  for (auto* const input : {&call.out_of_parts, &call.lse_of_parts})
+    if (input->name() == problem.nothing_behind) watch.emplace(input->padded());
+  try {
+    call.run();
   } catch (const KernelError&) {
     if (touched_behind()) return {false, read_behind(problem.nothing_behind)};
     throw;
   }
   watch.reset();
-  for (auto* const tensor : {&out_of_parts, &lse_of_parts, &out, &lse}) tensor->copy_back();
-  if (const std::string damage = damage_of(out, lse, out_of_parts, lse_of_parts); !damage.empty())
+  call.copy_back();
+  if (const std::string damage =
+          damage_of(call.out, call.lse, call.out_of_parts, call.lse_of_parts);
+      !damage.empty())
     return {false, damage};
-
-  return verdict_on(wrong_merge(part_out, part_lse, out.view(), lse.view()));
+  const std::string wrong =
+      wrong_merge(call.part_out, call.part_lse, call.out.view(), call.lse.view());
+  if (wrong.empty()) return {true, ""};
+  Verdict verdict = explained<SeenForward>(wrong, call.seen(), [=](const Probe& probe) {
+    MergeCase other = problem;
+    other.rows = probe.shape.queries, other.parts = probe.shape.keys;
+    other.head_dim = probe.shape.head_dim, other.data = probe.data;
+    other.lse = nullptr, other.nan_part = -1;
+    MergeCall again(other, seed, probe.fill);
+    again.run();
+    again.copy_back();
+    return again.seen();
+  });
+  verdict.diagnose = [named = verdict.diagnose] {
+    const Diagnosis found = named();
+    return Diagnosis{of_parts(found.name), of_parts(found.text), found.kind};
+  };
+  verdict.explain = [shown = verdict.explain] { return of_parts(shown()); };
+  return verdict;
 }
+
 Verdict judge_far_apart(std::uint64_t seed) {
   return with_far_apart([seed](FarApart& memory) {
     const auto part_out = make_input<3>({2, 2, 6}, Pattern::kNormal, 2 * seed),

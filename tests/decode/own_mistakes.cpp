@@ -3,180 +3,162 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <memory>
+#include <utility>
+
+#include "harness/diagnosis/mistakes.hpp"
+#include "harness/diagnosis/split.hpp"
 
 namespace flash::decode_cases {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using namespace harness;
 
-// A row's steps, as they are right. Each mistake replaces one.
-struct Steps {
-  Index group = 1, kv_heads = 1;
-  bool uses_table = true, has_own_table = true, has_own_length = true, has_rows_of_pages = true;
-  std::function<Index(Index h)> key_head = [this](Index h) { return h / group; };
-  std::function<Index(Index h)> value_head = key_head;
-  // Query i of n sees `seen` keys more than length - n + i, or all.
-  Index seen = 1;
-  bool sees_all = false;
-  double lse_factor = 1, scale = 1, usual_scale = 1;
-  // The merge of parts: whether they are weighed, which count, and whether lse is their largest.
-  bool weighs_parts = true, merges_lse = true, divides = true;
-  double weights_factor = 1, log_factor = 1;
-  std::function<bool(Index part, Index parts)> counts = [](Index, Index) { return true; };
+struct Where {
+  Index page, row, head;
 };
+using Find = std::function<Where(Index b, Index h, Index j)>;
 
-struct Mistake {
-  std::string name, text, kind;
-  std::function<void(Steps&)> make;
-};
-
-const std::vector<Mistake>& mistakes() {
-  static const std::vector<Mistake> all{
-      {"parts not weighed", "the parts of a sequence are added without their weights", "parts",
-       [](Steps& s) { s.weighs_parts = false; }},
-      {"lse of the largest part",
-       "lse is the largest lse of a part; log of the sum of the weights is missing", "parts",
-       [](Steps& s) { s.merges_lse = false; }},
-      {"first part only", "only the first part of a sequence counts", "parts",
-       [](Steps& s) { s.counts = [](Index part, Index) { return part == 0; }; }},
-      {"last part missing", "the last part of a sequence is left out", "parts",
-       [](Steps& s) {
-         s.counts = [](Index part, Index parts) { return part + 1 < parts || parts == 1; };
-       }},
-      {"not divided by the sum of the weights",
-       "the parts are weighed, but not divided by the sum of the weights", "parts",
-       [](Steps& s) { s.divides = false; }},
-      {"first row of the page", "every key is taken from the first row of its page", "pages",
-       [](Steps& s) { s.has_rows_of_pages = false; }},
-      {"block table not used", "key j is looked for in page j / page_size, without the block table",
-       "pages", [](Steps& s) { s.uses_table = false; }},
-      {"table of the first sequence", "all sequences use the block table of the first one", "pages",
-       [](Steps& s) { s.has_own_table = false; }},
-      {"length of the first sequence", "all sequences have the length of the first one", "pages",
-       [](Steps& s) { s.has_own_length = false; }},
-      {"kv heads in turn", "head h reads kv head h % kv_heads instead of h / (heads / kv_heads)",
-       "groups",
-       [](Steps& s) { s.key_head = s.value_head = [n = s.kv_heads](Index h) { return h % n; }; }},
-      {"first kv head for all", "all heads read the first kv head", "groups",
-       [](Steps& s) { s.key_head = s.value_head = [](Index) { return 0; }; }},
-      {"values of the first kv head", "all heads read the values of the first kv head", "groups",
-       [](Steps& s) { s.value_head = [](Index) { return 0; }; }},
-      {"all queries see all keys", "each query sees the keys behind it, too", "last-queries",
-       [](Steps& s) { s.sees_all = true; }},
-      {"own key missing", "a query does not see its own key, the last one", "last-queries",
-       [](Steps& s) { s.seen = 0; }},
-      {"scale of the options ignored",
-       "the scale is 1 / sqrt(head_dim), and not the one that the call asks for", "scale",
-       [](Steps& s) { s.scale = s.usual_scale; }},
-      {"exp2 without log2(e)",
-       "the weights are exp2(S - m), and S is in base e: multiply it by log2(e)", "base",
-       [](Steps& s) { s.scale *= std::log(2.0); }},
-      {"merge in base 2", "the weights of the parts are exp2(lse - m), and lse is in base e",
-       "base", [](Steps& s) { s.weights_factor = std::log(2.0); }},
-      {"log2 in the merged lse",
-       "lse is m + log2(l): m is in base e, and so the logarithm has to be", "base",
-       [](Steps& s) { s.log_factor = 1 / std::log(2.0); }},
-      {"lse in base 2", "lse is in base 2", "parts",
-       [](Steps& s) { s.lse_factor = 1 / std::log(2.0); }},
-  };
-  return all;
+// Empty where a key lies in no page; behind the last one there may be NaN.
+Tensor<double, 4> taken_out(const Tensor<double, 4>& cache, const SeenCache& of,
+                            const AttentionShape& shape, const Find& find) {
+  const Index size = cache.extent(1), end = cache.extent(0) * size;
+  Tensor<double, 4> rows(shape.of_keys());
+  for (Index b = 0; b < shape.batch; ++b)
+    for (Index h = 0; h < shape.heads; ++h)
+      for (Index j = 0; j < shape.keys; ++j) {
+        const auto [page, row, head] = find(b, h, j);
+        const Index place = page * size + row;
+        if (place < 0 || place >= end + (of.nan_behind ? size : 0)) return {};
+        for (Index c = 0; c < shape.head_dim; ++c)
+          rows(b, h, j, c) = place < end ? cache(place / size, place % size, head, c) : NAN;
+      }
+  return rows;
 }
 
-// Whether the mistake gives what was seen. A result of nothing but NaN says nothing.
-bool explains(const SeenDecode& seen, const Mistake* mistake) {
-  const auto& shape = seen.q.shape();
-  const Index batch = shape[0], heads = shape[1], queries = shape[2], d = shape[3];
-  const Index size = seen.k.extent(1), pages = seen.k.extent(0);
-  Steps steps;
-  steps.kv_heads = seen.k.extent(2), steps.group = heads / steps.kv_heads;
-  steps.scale = seen.scale;
-  steps.usual_scale = 1 / std::sqrt(static_cast<double>(d));
-  if (mistake != nullptr) mistake->make(steps);
-  bool has_number = false;
-  for (Index b = 0; b < batch; ++b)
-    for (Index h = 0; h < heads; ++h)
-      for (Index i = 0; i < queries; ++i) {
-        const Index length = seen.lengths(steps.has_own_length ? b : 0);
-        const Index known =
-            steps.sees_all ? length : std::max<Index>(0, length - queries + i + steps.seen);
-        const Index keys_each = (std::max<Index>(512, (length + 31) / 32) + size - 1) / size * size;
-        const Index parts = (length + keys_each - 1) / keys_each;
-        // lse, out and the sizes of its terms, of each part.
-        std::vector<double> lse(parts, -kInfinity);
-        std::vector<std::vector<double>> outs(parts, std::vector<double>(d)), sizes = outs;
-        for (Index part = 0; part < parts; ++part) {
-          std::vector<double> scores;
-          std::vector<Index> page_of, row_of;
-          for (Index j = part * keys_each; j < std::min((part + 1) * keys_each, known); ++j) {
-            const Index entry = j / size;
-            if (entry >= seen.block_table.extent(1)) return false;
-            const Index page =
-                steps.uses_table ? seen.block_table(steps.has_own_table ? b : 0, entry) : entry;
-            if (page < 0 || page >= pages) return false;  // would be found as a stray access
-            page_of.push_back(page), row_of.push_back(steps.has_rows_of_pages ? j % size : 0);
-            double score = 0;
-            for (Index c = 0; c < d; ++c)
-              score += seen.q(b, h, i, c) * seen.k(page, row_of.back(), steps.key_head(h), c);
-            scores.push_back(score * steps.scale);
-          }
-          double m = -kInfinity, l = 0;
-          bool has_nan = false;
-          for (const double score : scores)
-            m = std::fmax(m, score), has_nan = has_nan || std::isnan(score);
-          if (m == -kInfinity && !has_nan) continue;
-          for (const double score : scores) l += std::exp(score - m);
-          lse[part] = m + std::log(l);
-          for (std::size_t n = 0; n < scores.size(); ++n)
-            for (Index c = 0; c < d; ++c) {
-              const double term = std::exp(scores[n] - lse[part]) *
-                                  seen.v(page_of[n], row_of[n], steps.value_head(h), c);
-              outs[part][c] += term, sizes[part][c] += std::fabs(term);
-            }
+// Where key j is, of the kv head that head h reads.
+Find places(const SeenCache& cache, Index heads) {
+  return [&cache, size = cache.k.extent(1), group = heads / cache.k.extent(2)](Index b, Index h,
+                                                                               Index j) -> Where {
+    const Index entry = j / size;
+    return {entry < cache.block_table.extent(1) ? cache.block_table(cache.first + b, entry) : -1,
+            j % size, h / group};
+  };
+}
+
+Change reads(Operand what, const Tensor<double, 4>& values) {
+  if (values.size() == 0) return [](Steps& steps) { steps.leaves_memory = true; };
+  return [what, values = std::make_shared<const Tensor<double, 4>>(values)](Steps& steps) {
+    steps.read[what].from = values.get();
+  };
+}
+
+void add_own(std::vector<Mistake>& known, const AttentionShape& shape, Index tile,
+             const SeenCache& cache) {
+  const auto& [batch, heads, queries, keys, d] = shape;
+  const Index size = cache.k.extent(1), kv_heads = cache.k.extent(2), group = heads / kv_heads,
+              first_query = keys - queries;
+  // The mask is another one here, and these have names of their own.
+  std::erase_if(known, [](const Mistake& one) {
+    return one.kind == "mask" || one.name == "batch 0 of k and v in every batch" ||
+           one.name.starts_with("head 0 of k") || one.name.starts_with("head 0 of v");
+  });
+  const char* kind = "pages";
+  const auto add = [&](const char* name, const char* text, const Change& way) {
+    known.push_back({name, text, kind, Group::kAlone, false, {way}});
+  };
+  const auto from = [&](Operand what, const Tensor<double, 4>& tensor, const Find& find) {
+    return reads(what, taken_out(tensor, cache, shape, find));
+  };
+  const auto by = [&](const char* name, const char* text, const Find& find) {
+    add(name, text, [k = from(kK, cache.k, find), v = from(kV, cache.v, find)](Steps& steps) {
+      k(steps), v(steps);
+    });
+  };
+  const Find own = places(cache, heads);
+  by("first row of the page", "every key is taken from the first row of its page",
+     [&](Index b, Index h, Index j) { return own(b, h, j - j % size); });
+  by("block table not used", "key j is looked for in page j / page_size, without the block table",
+     [&](Index, Index h, Index j) -> Where {
+       return {j / size, j % size, h / group};
+     });
+  by("table of the first sequence", "all sequences use the block table of the first one",
+     [&](Index, Index h, Index j) { return own(-cache.first, h, j); });
+  by("row in a page of 16", "the row in the page is j % 16; pages have page_size rows",
+     [&](Index b, Index h, Index j) -> Where {
+       return {own(b, h, j).page, j % 16, h / group};
+     });
+  by("keys of the first part in every part",
+     "each part reads the keys of the first one: add the part's first key",
+     [&](Index b, Index h, Index j) { return own(b, h, j % cache.keys_each); });
+  add("values from k", "the values are read from k, in place of v", from(kV, cache.k, own));
+  const Index of_first = cache.lengths(0);
+  add("length of the first sequence", "all sequences have the length of the first one",
+      [=](Steps& steps) {
+        steps.leaves_memory = of_first > keys;
+        steps.sees = [=](auto& at) { return at.j <= at.i + of_first - queries; };
+      });
+
+  kind = "groups";
+  by("kv heads in turn", "head h reads kv head h % kv_heads instead of h / (heads / kv_heads)",
+     [&](Index b, Index h, Index j) { return own(b, h % kv_heads * group, j); });
+  const Find first_head = [&](Index b, Index, Index j) { return own(b, 0, j); };
+  by("first kv head for all", "all heads read the first kv head", first_head);
+  add("values of the first kv head", "all heads read the values of the first kv head",
+      from(kV, cache.v, first_head));
+  add("keys of the first kv head", "all heads read the keys of the first kv head",
+      from(kK, cache.k, first_head));
+
+  kind = "last-queries";
+  add("all queries see all keys", "each query sees the keys behind it, too",
+      replace(&Steps::sees, [](auto&) { return true; }));
+  add("own key missing", "a query does not see its own key, the last one",
+      replace(&Steps::sees, [=](auto& at) { return at.j < at.i + first_query; }));
+  const auto counts = [=](const std::function<bool(const Pair&)>& sees) {
+    return [=](Steps& steps) {
+      steps.end = [=](Index, Index) { return (keys + tile - 1) / tile * tile; };
+      steps.sees = sees;
+      steps.masked = [=](auto& at) { return at.j >= keys && sees(at) ? 0 : -INFINITY; };
+    };
+  };
+  add("one key too many", "a query sees the key behind its own, too, which may be a row of zeros",
+      counts([=](auto& at) { return at.j <= at.i + first_query + 1; }));
+  add("keys counted from the tile's first one",
+      "whether a row sees a key is asked of the key's place in the tile: add the tile's first key",
+      counts([=](auto& at) { return at.j % tile <= at.i + first_query; }));
+  Mistake& padded = named("padded keys counted", known);
+  padded.by_block = false, padded.ways = {counts([](auto&) { return true; })};
+
+  kind = "lanes";
+  add("columns in the order of the sums",
+      "a sum is stored in column p; it belongs to column c, which column_of_sum(p) gives",
+      replace(&Steps::write, [=, chunk = cache.chunk](const Written& at, StepRow& row) {
+        const StepRow was = row;
+        for (Index p = 0, lanes = d / 8; at.output == Output::kOut && p < d; ++p) {
+          const Index lane = p % (4 * lanes) / 4, n = p / (4 * lanes) * 4 + p % 4,
+                      c = n / chunk * lanes * chunk + lane * chunk + n % chunk;
+          row.value[p] = was.value[c], row.magnitude[p] = was.magnitude[c];
         }
-        double m = -kInfinity, l = 0;
-        std::vector<double> out(d), size_of(d);
-        for (Index part = 0; part < parts; ++part)
-          if (steps.counts(part, parts)) m = std::fmax(m, lse[part]);
-        for (Index part = 0; part < parts; ++part) {
-          if (!steps.counts(part, parts) || lse[part] == -kInfinity) continue;
-          const double weight =
-              steps.weighs_parts ? std::exp((lse[part] - m) * steps.weights_factor) : 1;
-          l += weight;
-          for (Index c = 0; c < d; ++c)
-            out[c] += weight * outs[part][c], size_of[c] += weight * sizes[part][c];
-        }
-        const double divisor = l == 0 || !steps.divides ? 1 : l;
-        const double merged =
-            (steps.merges_lse ? m + std::log(l) * steps.log_factor : m) * steps.lse_factor;
-        const auto is_near = [](double got, double value, double most) {
-          return std::isnan(value) ? std::isnan(got)
-                                   : got == value || std::fabs(got - value) <= most;
-        };
-        if (!is_near(seen.lse(b, h, i), merged, 2 * seen.lse_bound + 0x1p-22 * std::fabs(merged)))
-          return false;
-        for (Index c = 0; c < d; ++c)
-          if (!is_near(seen.out(b, h, i, c), out[c] / divisor,
-                       2 * seen.bound * size_of[c] / divisor + 1e-30))
-            return false;
-        has_number = has_number || std::isfinite(merged);
-      }
-  return has_number;
+      }));
+  Index row_groups = 1;
+  while (4 * row_groups < group * queries) row_groups *= 2;
+  const Index of_warp = 256 / d;
+  add_split_mistakes(known,
+                     {cache.keys_each, tile, 8 / row_groups * of_warp, of_warp, cache.chunk, d});
 }
 
 }  // namespace
 
-harness::Diagnosis diagnosis(const SeenDecode& seen, const std::function<SeenDecode()>& again) {
-  const Mistake* found = nullptr;
-  for (const Mistake& mistake : mistakes())
-    if (explains(seen, &mistake)) {
-      if (found != nullptr) return {};
-      found = &mistake;
-    }
-  if (found == nullptr) return {};
-  const SeenDecode other = again();
-  if (!explains(other, found) || explains(other, nullptr)) return {};
-  return {found->name, "The result is what comes out if " + found->text + ".", found->kind};
+void add_keys(SeenForward& seen, const SeenCache& cache) {
+  const Find find = places(cache, seen.shape.heads);
+  seen.k.values = taken_out(cache.k, cache, seen.shape, find);
+  seen.v.values = taken_out(cache.v, cache, seen.shape, find);
+  seen.options.causal = true, seen.mask_offset = seen.shape.keys - seen.shape.queries;
+  seen.key_by_key = true;
+  seen.own_mistakes = [shape = seen.shape, tile = seen.block_keys,
+                       kept = std::make_shared<const SeenCache>(cache)](auto& known) {
+    add_own(known, shape, tile, *kept);
+  };
 }
 
 }  // namespace flash::decode_cases

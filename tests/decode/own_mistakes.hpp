@@ -1,27 +1,24 @@
-// Names mistakes of decoding: compares a wrong result with attention in float64 in which one step
-// is replaced by a wrong one.
+// Names mistakes of decoding: a sequence's keys, taken out of their pages, make the wrong result
+// one of attention (diagnosis.hpp). What pages, groups and parts alone make possible is added.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "common/tensor.hpp"
-#include "harness/diagnosis/diagnosis.hpp"
+#include "harness/diagnosis/seen.hpp"
 
 namespace flash::decode_cases {
 
-// What a call was given and what it left, in float64.
-struct SeenDecode {
-  Tensor<double, 4> q, k, v, out;
-  Tensor<double, 3> lse;
+// A cache in float64, and how its keys are cut up.
+struct SeenCache {
+  Tensor<double, 4> k, v;
   Tensor<std::int32_t, 2> block_table;
   Tensor<std::int32_t, 1> lengths;
-  double scale, bound, lse_bound;
+  Index first;      // of the sequences that were seen
+  Index chunk;      // elements of 16 bytes
+  Index keys_each;  // of a part
+  bool nan_behind;  // the cache, else numbers
 };
 
-// The mistake that explains the result, if it is the only one that is known to, and if it also
-// explains what `again` gives, a call with other numbers.
-harness::Diagnosis diagnosis(const SeenDecode& seen, const std::function<SeenDecode()>& again);
+// Completes `seen`, which has all but the keys and values.
+void add_keys(harness::SeenForward& seen, const SeenCache& cache);
 
 }  // namespace flash::decode_cases

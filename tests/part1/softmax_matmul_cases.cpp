@@ -219,15 +219,7 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
   using harness::Data;
   problem.shape = {probe.shape.batch, probe.shape.queries, probe.shape.keys, probe.shape.head_dim};
   const bool stay_equal = problem.also_solved && problem.x == kAllEqual;
-  problem.x = stay_equal                           ? kAllEqual
-              : probe.data == Data::kLargeScores   ? Pattern::kLargeLogits
-              : probe.data == Data::kVeryNegative  ? Pattern::kVeryNegative
-              : probe.data == Data::kRising        ? Pattern::kRising
-              : probe.data == Data::kFarApart      ? Pattern::kFarApart
-              : probe.data == Data::kMinusInfinity ? Pattern::kMasked
-              : probe.data == Data::kLowest        ? Pattern::kLowest
-              : probe.data == Data::kNaNInScores   ? Pattern::kNaN
-                                                   : Pattern::kNormal;
+  problem.x = stay_equal ? kAllEqual : harness::pattern_of_scores(probe.data);
   if (probe.block > 0) problem.blocks = {probe.block, probe.block};
   Tensor<float, 3> x = scores_of(problem, seed);
   problem.v = stay_equal ? problem.v : probe.data == Data::kNaN ? kNaN : kNormal;

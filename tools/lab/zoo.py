@@ -241,7 +241,7 @@ def unclear(explanation: str) -> Iterator[str]:
     """What one cannot follow in what --explain shows; it may show nothing."""
     if not explanation:
         return
-    queries, keys = map(int, re.search(r", (?:d1|queries) (\d+), (?:d2|keys) (\d+)",
+    queries, keys = map(int, re.search(r"(?:d1|queries|rows) (\d+), (?:d2|keys|parts) (\d+)",
                                        explanation).groups())
     if (queries > 4 or keys > 6) and not re.search(
             "No problem of at most 4 queries and 6|sizes are the step's own", explanation):

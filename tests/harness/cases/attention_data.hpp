@@ -41,6 +41,20 @@ struct AttentionInputs {
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed);
 
+// The like of it, of scores that are given.
+inline Pattern pattern_of_scores(Data data) {
+  switch (data) {
+    case Data::kLargeScores: return Pattern::kLargeLogits;
+    case Data::kVeryNegative: return Pattern::kVeryNegative;
+    case Data::kRising: return Pattern::kRising;
+    case Data::kFarApart: return Pattern::kFarApart;
+    case Data::kMinusInfinity: return Pattern::kMasked;
+    case Data::kLowest: return Pattern::kLowest;
+    case Data::kNaNInScores: return Pattern::kNaN;
+    default: return Pattern::kNormal;
+  }
+}
+
 // N(0, 1), or small integers where the inputs are: what flows into a backward pass.
 template <class T>
 Tensor<T, 4> make_d_out(const AttentionShape& shape, Data data, std::uint64_t seed) {

@@ -306,7 +306,9 @@ std::vector<Probe> probes_for(const AttentionShape& failed, Index block_q, Index
   // Keys that are whole blocks of any size, which nobody pads, and keys that are not.
   const AttentionShape unpadded{1, heads, block_q, 256, d};
   if (forward)
-    probes.insert(probes.end(), {{unpadded, Data::kLowest, 3}, {ragged, Data::kLowest, 3}});
+    probes.insert(probes.end(), {{unpadded, Data::kLowest, 3},
+                                 {ragged, Data::kLowest, 3},
+                                 {ragged, Data::kNaNInScores, 3}});
   return probes;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -91,11 +92,12 @@ struct SeenForward {
   // Code that is written in part can be tried on this shape and on its own, and on no other.
   std::optional<AttentionShape> also_solved = std::nullopt;
   // Adds the mistakes that only this task can have to those that mistakes.hpp knows.
-  void (*own_mistakes)(std::vector<Mistake>& known) = nullptr;
+  std::function<void(std::vector<Mistake>& known)> own_mistakes = {};
+  Index mask_offset = 0;  // Given's
 
   Given given() const {
-    return {shape,      options,           {&q.values, &k.values, &v.values},
-            has_scores, precision.largest, lse_bound};
+    return {shape,     options,    {&q.values, &k.values, &v.values}, has_scores, precision.largest,
+            lse_bound, mask_offset};
   }
   std::vector<Found> found() const {
     const Index rows = shape.batch * shape.heads * shape.queries;

@@ -187,7 +187,8 @@ std::string shown(const SeenForward& seen, const Place& at) {
   const Index visible = static_cast<Index>(want.S.size());
   std::string text = problem_of(shape, has_scores);
   if (!has_scores) text += options_of(shape, seen.options);
-  const bool blocked = seen.block_keys > 0 && seen.block_keys < shape.keys;
+  const bool blocked =
+      seen.block_queries > 0 && seen.block_keys > 0 && seen.block_keys < shape.keys;
   if (blocked || (seen.block_queries > 0 && seen.block_queries < shape.queries))
     text += ", blocks of " + std::to_string(seen.block_queries) +
             (has_scores ? " rows" : " queries") +

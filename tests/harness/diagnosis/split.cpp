@@ -1,0 +1,233 @@
+// Implements split.hpp.
+#include "harness/diagnosis/split.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numbers>
+
+namespace flash::harness {
+namespace {
+
+// exp(x) as a float.
+double exp_in_float(double x) { return x < -104 ? 0 : x > 88.7 ? INFINITY : std::exp(x); }
+
+// ---- Parts and groups of lanes ------------------------------------------------------------------
+
+// The sums of an online softmax, of which o is not divided yet.
+struct Sums {
+  double m = -INFINITY, l = 0;
+  std::vector<double> o, size;
+};
+
+// How sums are merged, as it is right.
+struct Merge {
+  std::function<double(double m, double largest)> weight = [](double m, double largest) {
+    return exp_in_float(m - largest);
+  };
+  std::function<double(double m, double l)> lse = [](double m, double l) {
+    return m + std::log(l);
+  };
+  std::function<bool(Index n, Index count)> counts = [](Index, Index) { return true; };
+  bool weighs_l = true, divides = true, counts_nan = true;
+  bool largest_of_all = false;  // also of those that do not count
+
+  Sums of(const std::vector<Sums>& all, Index columns) const {
+    const Index count = static_cast<Index>(all.size());
+    Sums merged{-INFINITY, 0, std::vector<double>(columns), std::vector<double>(columns)};
+    for (Index n = 0; n < count; ++n)
+      if (largest_of_all || counts(n, count)) merged.m = std::fmax(merged.m, all[n].m);
+    for (Index n = 0; n < count; ++n) {
+      const auto& [m, l, o, size] = all[n];
+      if (!counts(n, count) || (!counts_nan && m == -INFINITY)) continue;
+      const double w = m == -INFINITY ? 0 : weight(m, merged.m);
+      merged.l += (weighs_l ? w : 1) * l;
+      for (Index c = 0; c < columns; ++c) merged.o[c] += w * o[c], merged.size[c] += w * size[c];
+    }
+    const double by = merged.l == 0 || !divides ? 1 : merged.l;
+    for (Index c = 0; c < columns; ++c) merged.o[c] /= by, merged.size[c] /= by;
+    return {lse(merged.m, merged.l), 1, merged.o, merged.size};
+  }
+};
+
+// The steps of a row, as they are right: the groups of lanes of a thread block each have an online
+// softmax over some keys of a part; the groups are merged, and then the parts.
+struct Split : SplitSizes {
+  explicit Split(const SplitSizes& sizes) : SplitSizes(sizes) {}
+
+  Index apart = keys_each;  // from where a part begins to the next
+  std::function<double(double alpha)> alpha_of_l = [](double alpha) { return alpha; },
+                                      alpha_of_o = alpha_of_l;
+  bool late_l = false, late_o = false, stores_m = true, keeps_m = true;
+  bool asks_at_alpha = true, asks_at_weight = true;  // for -inf
+  double base = 1;                                   // of the weights, in those of alpha
+  Index mixed = 1;                                   // keys whose scores are added up
+  Index lanes = 1;                                   // of a score
+  Merge of_groups, of_parts;
+
+  StepRow row(const Given& given, std::vector<double> S, Output output, Index row) const {
+    const auto& [batch, heads, queries, keys, d] = given.shape;
+    const Index i = row % queries, h = row / queries % heads, b = row / queries / heads;
+    const Index visible = std::clamp<Index>(i + given.mask_offset + 1, 0, keys);
+    const Tensor<double, 4>&q = *given.tensors[kQ], &k = *given.tensors[kK],
+                         &v = *given.tensors[kV];
+    std::vector<Sums> parts;
+    for (Index first = 0; first < keys; first += keys_each) {
+      const Index begin = first / keys_each * apart, end = std::min(begin + keys_each, keys);
+      std::vector<Sums> sums(groups, {-INFINITY, 0, std::vector<double>(d), {}});
+      for (Sums& one : sums) one.size = one.o;
+      for (Index lane = lanes; lane-- > 0;) {  // the first one's m and l are those of its group
+        const auto is_own = [&](Index c) { return c / chunk % lanes == lane; };
+        for (Index j = begin; lanes > 1 && j < end; ++j) {
+          S[j] = 0;
+          for (Index c = 0; c < d; ++c) S[j] += is_own(c) ? q(b, h, i, c) * k(b, h, j, c) : 0;
+          S[j] *= attention_scale(given.options, d);
+        }
+        for (Index g = 0; g < groups; ++g) {
+          Sums& at = sums[g];
+          at.m = -INFINITY, at.l = 0;
+          for (Index j = begin + g; j < begin + (end - begin + tile - 1) / tile * tile;
+               j += groups) {
+            double score = j < visible && j < end ? S[j] : -INFINITY;
+            for (Index n = 0, j0 = j - (j - begin) % mixed; mixed > 1 && n < mixed; ++n)
+              if (score != -INFINITY && j0 + n < end && j0 + n != j) score += S[j0 + n];
+            const double m_new = keeps_m ? std::fmax(at.m, score) : score;
+            const double alpha = asks_at_alpha && at.m == m_new ? 1 : exp_in_float(at.m - m_new);
+            const bool is_nothing = asks_at_weight ? score == -INFINITY : j >= visible;
+            const double weight = is_nothing ? 0 : exp_in_float((score - m_new) / base);
+            const double of_l = alpha_of_l(alpha), of_o = alpha_of_o(alpha);
+            if (stores_m) at.m = m_new;
+            at.l = late_l ? (at.l + weight) * of_l : at.l * of_l + weight;
+            for (Index c = 0; c < d; ++c) {
+              if (!is_own(c)) continue;
+              const double term = j < visible && j < end ? weight * v(b, h, j, c) : 0;
+              at.o[c] = late_o ? (at.o[c] + term) * of_o : at.o[c] * of_o + term;
+              at.size[c] = late_o ? (at.size[c] + std::fabs(term)) * of_o
+                                  : at.size[c] * of_o + std::fabs(term);
+            }
+          }
+        }
+      }
+      parts.push_back(of_groups.of(sums, d));
+    }
+    const Sums all = of_parts.of(parts, d);
+    if (output == Output::kOut) return {all.o, all.size};
+    const double rounding = std::isfinite(all.m) ? 0x1p-22 * std::fabs(all.m) : 0;
+    return {{all.m}, {1 + rounding / given.lse_bound}};
+  }
+};
+
+}  // namespace
+
+void add_split_mistakes(std::vector<Mistake>& known, const SplitSizes& sizes) {
+  const Split right(sizes);
+  const Index of_warp = sizes.of_warp;
+  const auto add = [&](const char* kind, const char* name, const char* text,
+                       const std::vector<Change>& ways) {
+    known.push_back({name, text, kind, Group::kAlone, false, ways});
+  };
+  using Wrong = std::function<void(Split&)>;
+  const auto way = [right](const Wrong& wrong) {
+    Split split = right;
+    wrong(split);
+    return replace(&Steps::whole_row,
+                   [split](const Given& given, const std::vector<double>& S, Output output,
+                           Index row) { return split.row(given, S, output, row); });
+  };
+  const auto more = [&](const char* name, const Wrong& wrong) {
+    named(name, known).ways.push_back(way(wrong));
+  };
+  const auto kept = [](double) { return 1.0; };
+  const auto inverted = [](double alpha) { return alpha == 0 ? 0 : 1 / alpha; };
+  more("accumulator not rescaled", [=](Split& at) { at.alpha_of_o = kept; });
+  more("sum not rescaled", [=](Split& at) { at.alpha_of_l = kept; });
+  more("neither sum nor accumulator rescaled",
+       [=](Split& at) { at.alpha_of_l = at.alpha_of_o = kept; });
+  more("alpha inverted", [=](Split& at) { at.alpha_of_l = at.alpha_of_o = inverted; });
+  more("alpha of the accumulator inverted", [=](Split& at) { at.alpha_of_o = inverted; });
+  more("alpha of the sum inverted", [=](Split& at) { at.alpha_of_l = inverted; });
+  more("accumulator rescaled too late", [](Split& at) { at.late_o = true; });
+  more("sum rescaled too late", [](Split& at) { at.late_l = true; });
+  more("alpha in another base", [](Split& at) { at.base = std::numbers::ln2; });
+  more("maximum not stored", [](Split& at) { at.stores_m = false; });
+  add("maximum", "maximum of one key only",
+      "the maximum is the score of the key alone; it must take in the one before",
+      {way([](Split& at) { at.keeps_m = false; })});
+  known.back().makes_nan = true;
+  more("-inf minus -inf", [](Split& at) { at.asks_at_weight = false; });
+  more("-inf minus -inf", [](Split& at) { at.asks_at_alpha = false; });
+  more("not divided by the sum", [](Split& at) { at.of_groups.divides = false; });
+  for (const double small : {1e-5, 1e-6, 1e-7})  // beside the sum of the parts' weights
+    named("small number added to the sum", known)
+        .ways.push_back(replace(&Steps::divided, [small](Sized O, double l, bool) {
+          return l == 0 ? Sized(0) : O / (l * (1 + small));
+        }));
+
+  add("lanes", "scores of one lane",
+      "each lane takes the sum over its own columns for the score: warp_sum() adds up those of all "
+      "lanes of the key",
+      {way([=](Split& at) { at.lanes = 32 / of_warp; })});
+  if (of_warp > 1)
+    add("lanes", "scores of a warp's keys added up",
+        "a score is the sum over all lanes of the warp, which have several keys: "
+        "warp_sum<kLanes>() adds up those of one key",
+        {way([=](Split& at) { at.mixed = of_warp; })});
+  add("nan", "groups of lanes with NaN left out",
+      "a group of lanes that saw only NaN is left out: its m is -inf, too; ask whether its l is 0",
+      {way([](Split& at) { at.of_groups.counts_nan = false; })});
+
+  const auto of_level = [&](const char* kind, const char* name, const char* text, Merge Split::*at,
+                            const std::function<void(Merge&)>& wrong) {
+    const auto with = [=](bool largest_of_all) {
+      return way([=](Split& split) {
+        wrong(split.*at);
+        (split.*at).largest_of_all = largest_of_all;
+      });
+    };
+    add(kind, name, text, {with(false), with(true)});
+  };
+  const auto one = [](double, double) { return 1.0; };
+  const auto is_first = [](Index n, Index) { return n == 0; };
+  const auto groups = &Split::of_groups, parts = &Split::of_parts;
+  of_level("lanes", "groups of lanes not weighed",
+           "the sums of the groups of lanes are added without their weights", groups,
+           [=](Merge& at) { at.weight = one; });
+  of_level("lanes", "sums l of the groups of lanes not weighed",
+           "o of a group of lanes is multiplied by its weight, but l is not", groups,
+           [](Merge& at) { at.weighs_l = false; });
+  of_level("lanes", "largest m of the groups not subtracted",
+           "a group of lanes weighs exp2(m); subtract the largest m of the groups", groups,
+           [](Merge& at) { at.weight = [](double m, double) { return exp_in_float(m); }; });
+  of_level("lanes", "first group of lanes only", "only the first group of lanes counts", groups,
+           [=](Merge& at) { at.counts = is_first; });
+  of_level("lanes", "groups of the first warp only",
+           "only the groups of lanes of the first warp count: there are keys_at_once groups",
+           groups, [=](Merge& at) { at.counts = [=](Index n, Index) { return n < of_warp; }; });
+  of_level("parts", "parts not weighed", "the parts of a sequence are added without their weights",
+           parts, [=](Merge& at) { at.weight = one; });
+  of_level("parts", "lse of the largest part",
+           "lse is the largest lse of a part; log of the sum of the weights is missing", parts,
+           [](Merge& at) { at.lse = [](double m, double) { return m; }; });
+  of_level("parts", "first part only", "only the first part of a sequence counts", parts,
+           [=](Merge& at) { at.counts = is_first; });
+  of_level("parts", "last part missing", "the last part of a sequence is left out", parts,
+           [](Merge& at) {
+             at.counts = [](Index n, Index count) { return n + 1 < count || count == 1; };
+           });
+  of_level("parts", "not divided by the sum of the weights",
+           "the parts are weighed, but not divided by the sum of the weights", parts,
+           [](Merge& at) { at.divides = false; });
+  of_level(
+      "base", "merge in base 2", "the weights of the parts are exp2(lse - m), and lse is in base e",
+      parts, [](Merge& at) {
+        at.weight = [](double m, double largest) { return exp_in_float((m - largest) * std::numbers::ln2); };
+      });
+  of_level("base", "log2 in the merged lse",
+           "lse is m + log2(l): m is in base e, and so the logarithm has to be", parts,
+           [](Merge& at) { at.lse = [](double m, double l) { return m + std::log(l) / std::numbers::ln2; }; });
+  add("parts", "parts that overlap",
+      "part s begins at key 512 s; it must begin at s * keys_of_part()",
+      {way([](Split& at) { at.apart = 512; })});
+}
+
+}  // namespace flash::harness
