@@ -244,7 +244,11 @@ void Checker::count(const Touch& touch) {
       (shadow.is_tensor ? !shadow.is_input && touch.kind != AccessKind::kWrite
                         : touch.kind != AccessKind::kRead))
     workspace_bytes += touch.bytes;
-  if (!counts_warps_ || touch.kind == AccessKind::kAtomic) return;
+  if (!counts_warps_) return;
+  if (touch.kind == AccessKind::kAtomic) {
+    if (!touch.place.is_global) WarpAccesses::count_alone(touch);  // one lane after the other
+    return;
+  }
   const unsigned thread = clocks_.thread();
   if (Counts* const lines = Counts::wanted()) {
     lines->come(touch.pc, worker_.launch().module, worker_.stacks().top(thread));

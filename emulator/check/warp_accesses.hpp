@@ -19,6 +19,8 @@ class WarpAccesses {
   void add(unsigned thread, const Touch& touch, const void* from);
   // The block's threads have met, or the block has ended; it has `threads`.
   void count_all(unsigned threads);
+  // Of one lane: a request of its own, of shared memory a wavefront that conflicts with others.
+  static void count_alone(const Touch& touch);
 
  private:
   struct Request {
@@ -40,8 +42,6 @@ class WarpAccesses {
     std::vector<Request> requests{};
   };
 
-  // Of one lane: a request of its own, of shared memory a wavefront that conflicts with others.
-  static void count_alone(const Touch& touch);
   Code& find(std::uintptr_t pc, unsigned warp, bool is_read);
   static Counted count(const Request& request);
   static Counted count_shared(const Request& request);

@@ -152,7 +152,7 @@ Verdict no_race_and_no_stray_access(std::uint64_t seed) {
 // Only the emulator's checks can count it.
 Verdict judge_traffic(std::uint64_t seed, const FlashForwardConfig& config) {
   for (const bool causal : {false, true}) {
-    const AttentionShape shape{1, 1, 150, 170, 64};
+    const AttentionShape shape{1, 1, 2 * config.block_queries + 22, 170, 64};
     ForwardCall<float> call({.shape = shape, .causal = causal}, seed);
     device::reset_traffic(false);
     despite_races([&] { flash_attention_forward_cuda(call.tensors.pass(), config); });

@@ -324,6 +324,22 @@ CUDA_ATTACKS = {
         "struct Work { float all[4096]; };\n__global__ void fill(Work& work) { "
         "work.all[threadIdx.x] = 1; }", "",
         'static Work work; launch("fill", fill, {.grid = 1, .block = 8}, work);' + _LAUNCH),
+    "code in the copy of a value that lanes exchange": (
+        "#include <cooperative_groups.h>\nnamespace groups = cooperative_groups;\n"
+        "struct Value { int n; __device__ Value(int k) : n(k) {} Value(const Value&) = default; "
+        "template <class Other> __device__ Value(Other&& other) : n(other.n + 1) {} };\n"
+        "__global__ void hidden(float* p) { p[0] = groups::tiled_partition<32>("
+        "groups::this_thread_block()).shfl(Value(1), 0).n; }", "",
+        'launch("hidden", hidden, {.grid = 1, .block = 32}, pass.out.data());' + _LAUNCH),
+    "code in an operator of a value that lanes compare": (
+        "struct Value { float* p; __device__ int operator+() const { p[0] = 1; return 0; } };\n"
+        "__global__ void hidden(float* p) { p[1] = __match_any_sync(~0u, Value{p}); }", "",
+        'launch("hidden", hidden, {.grid = 1, .block = 32}, pass.out.data());' + _LAUNCH),
+    "code in the copy of a kernel's argument": (
+        "struct Value { float* p; Value(float* q) : p(q) {} "
+        "__host__ __device__ Value(const Value& from) : p(from.p) { "
+        "if (threadIdx.x == 1) p[0] = 1; } };\n__global__ void hidden(Value) {}", "",
+        'launch("hidden", hidden, {.grid = 1, .block = 32}, Value(pass.out.data()));' + _LAUNCH),
     "a launch of what is no kernel": (
         "inline void other(int) {}", "",
         'launch("other", other, {.grid = 1, .block = 1}, 1);' + _LAUNCH),
@@ -480,7 +496,8 @@ _LOADED = _ROW.replace("x(b, i, j)", "load(&x(b, i, j))").replace(
 _SHARED = (_ROW % """__shared__ float s[32 * 64];
   for (int k = threadIdx.x; k < 32 * 64; k += 32) s[k] = x(b, i - threadIdx.x + k / 64, k % 64);
   __syncthreads();
-  for (int k = 0; k < 4096; ++k) load(&s[threadIdx.x]);
+  for (int n = 0; n < 16; ++n, __syncthreads())
+    for (int k = 0; k < MORE; ++k) load(&s[threadIdx.x]);
   float all[132];""").replace("x(b, i, j)", "load(&s[threadIdx.x * 64 + j])").replace(
     "namespace flash {", "namespace flash {\n__device__ __noinline__ float load(const float* at) "
     "{ return *at; }")
@@ -558,7 +575,16 @@ FOUND_BY_CHECKS = {
         "checks: the product reads 16 bytes at a time", "makes at least",
         _COLUMNS % ("x", "x"), _COLUMNS_LAUNCH),
     "bank conflicts behind 4096 other reads": (
-        "checks: few bank conflicts", "bank conflicts are the reason", _SHARED, _ROWS),
+        "checks: few bank conflicts", "bank conflicts are the reason",
+        _SHARED.replace("MORE", "4096").replace("n < 16; ++n, __syncthreads()", "n < 1; ++n"), _ROWS),
+    "bank conflicts among many other reads": (
+        "checks: few bank conflicts", "bank conflicts are the reason",
+        _SHARED.replace("MORE", "2000"), _ROWS),
+    "bank conflicts of atomic operations": (
+        "checks: few bank conflicts", "bank conflicts are the reason",
+        _SHARED.replace("MORE", "0").replace(
+            "return *at;", "return __int_as_float(atomicOr(reinterpret_cast<int*>("
+            "const_cast<float*>(at)), 0));"), _ROWS),
     "strided loads beside a first lane": (
         "checks: loads are coalesced", "sectors of 32 bytes",
         _LOADED.replace("blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * 31 + threadIdx.x - 1")

@@ -52,6 +52,10 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
            const std::tuple<Parameters...>& arguments) {
   static_assert((!std::is_reference_v<Parameters> && ...),
                 "a kernel takes its arguments by value: a reference would be one to host memory");
+  static_assert(((__is_trivially_copyable(Parameters) &&
+                  __is_trivially_constructible(Parameters, const Parameters&)) &&
+                 ...),
+                "a kernel's arguments are copied to the GPU byte by byte");
   static_assert((!is_of_a_function<Parameters>() && ...),
                 "nvcc takes no lambda, and no type that a function declares, for a kernel");
   struct Call {

@@ -9,8 +9,17 @@
 
 namespace flash::simt {
 
+// By the compiler's own words: a file may specialise what the standard library says of its types.
+template <class T>
+inline constexpr bool is_number =
+    !__is_class(T) && !__is_union(T) && !__is_enum(T) && std::is_arithmetic_v<T>;
+
 template <class T>
 struct Exchange {
+  static_assert(__is_trivially_copyable(T) && __is_trivially_constructible(T, T&) &&
+                    __is_trivially_constructible(T, const T&) &&
+                    __is_trivially_constructible(T, T&&) && sizeof(T) <= 32,
+                "lanes exchange trivially copyable values of up to 32 bytes");
   T value;
   int source;  // the lane that this one reads
   T result;
@@ -42,8 +51,6 @@ FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present)
 template <class T>
 T shuffle(const char* name, std::uint32_t mask, T value, int source, bool must_be_there,
           Site site) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 32,
-                "lanes exchange trivially copyable values of up to 32 bytes");
   Exchange<T> slot{value, source, value, must_be_there, name, site};
   warp_operation({name, site, mask, &slot, exchange<T>});
   return slot.result;
@@ -85,7 +92,7 @@ FLASH_SIMT_UNCHECKED void combine_lanes(void* const slots[32], std::uint32_t pre
 
 template <template <class> class Operation, class T>
 T reduce_lanes(const char* name, std::uint32_t mask, T value, Site site) {
-  static_assert(std::is_arithmetic_v<T>);  // no code of a kernel's own type runs unchecked
+  static_assert(is_number<T>);  // no code of a kernel's own type runs unchecked
   Combination<T> slot{value, value};
   warp_operation({name, site, mask, &slot, combine_lanes<T, Operation<T>>});
   return slot.result;
@@ -105,7 +112,7 @@ FLASH_SIMT_UNCHECKED inline void match_lanes(void* const slots[32], std::uint32_
 }
 template <class T>
 std::uint32_t lanes_with_same(const char* name, std::uint32_t mask, T value, Site site) {
-  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
+  static_assert(is_number<T> && (sizeof(T) == 4 || sizeof(T) == 8),
                 "lanes compare numbers of 32 and 64 bits");
   Match slot{0, 0};
   __builtin_memcpy(&slot.value, &value, sizeof value);
@@ -193,11 +200,13 @@ FLASH_SIMT_REDUCE(__reduce_xor_sync, bit_xor, unsigned)
 // The lanes of the mask that have the same value.
 template <class T>
 unsigned __match_any_sync(unsigned mask, T value, Site site = Site::here()) {
+  static_assert(is_number<T>, "lanes compare numbers of 32 and 64 bits");
   return lanes_with_same("__match_any_sync", mask, +value, site);
 }
 // The mask, and *all = 1, if all of its lanes have the same value; else 0, and *all = 0.
 template <class T>
 unsigned __match_all_sync(unsigned mask, T value, int* all, Site site = Site::here()) {
+  static_assert(is_number<T>, "lanes compare numbers of 32 and 64 bits");
   const unsigned same = lanes_with_same("__match_all_sync", mask, +value, site);
   *all = same == mask;
   return *all != 0 ? same : 0;

@@ -31,23 +31,22 @@ inline float __float_to_tf32(float value) {
 
 template <class Use, int M, int N, int K, class T, class Layout = void>
 class fragment {
-  static constexpr bool kIs16Bit = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
-  static constexpr bool kIsAccumulator = std::is_same_v<Use, accumulator>;
+  static constexpr bool kIs16Bit = __is_same(T, __half) || __is_same(T, __nv_bfloat16);
+  static constexpr bool kIsAccumulator = __is_same(Use, accumulator);
   static_assert((M == 16 && N == 16 && (K == 16 || K == 8)) || (M == 32 && N == 8 && K == 16) ||
                     (M == 8 && N == 32 && K == 16),
                 "wmma shapes: 16 x 16 x 16, 32 x 8 x 16, 8 x 32 x 16; 16 x 16 x 8 for tf32");
-  static_assert(kIsAccumulator
-                    ? std::is_same_v<T, float> || (std::is_same_v<T, __half> && K == 16)
-                    : (kIs16Bit && K == 16) || (std::is_same_v<T, precision::tf32> && K == 8),
+  static_assert(kIsAccumulator ? __is_same(T, float) || (__is_same(T, __half) && K == 16)
+                               : (kIs16Bit && K == 16) || (__is_same(T, precision::tf32) && K == 8),
                 "the emulator's wmma has half and bfloat16 (K = 16), tf32 (K = 8), and float or "
                 "half accumulators");
   static_assert(kIsAccumulator == std::is_void_v<Layout>,
                 "matrix_a and matrix_b have a layout, an accumulator has none");
 
  public:
-  using element_type = std::conditional_t<std::is_same_v<T, precision::tf32>, float, T>;
-  static constexpr int kRows = std::is_same_v<Use, matrix_b> ? K : M;
-  static constexpr int kColumns = std::is_same_v<Use, matrix_a> ? K : N;
+  using element_type = std::conditional_t<__is_same(T, precision::tf32), float, T>;
+  static constexpr int kRows = __is_same(Use, matrix_b) ? K : M;
+  static constexpr int kColumns = __is_same(Use, matrix_a) ? K : N;
   static constexpr int num_elements = kRows * kColumns / 32;
 
   element_type x[num_elements];
@@ -132,7 +131,7 @@ __forceinline__ void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& f, cons
   static_assert(
       !std::is_void_v<Layout>,
       "an accumulator is loaded with a layout: load_matrix_sync(c, pointer, ldm, mem_row_major)");
-  simt_detail::load(f, pointer, ldm, std::is_same_v<Layout, row_major>, site);
+  simt_detail::load(f, pointer, ldm, __is_same(Layout, row_major), site);
 }
 template <int M, int N, int K, class T, class Value>
 __forceinline__ void load_matrix_sync(fragment<accumulator, M, N, K, T>& f, const Value* pointer,
@@ -168,7 +167,7 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d,
   simt_detail::Product<FragmentD, FragmentA, FragmentB, FragmentC> slot{&d, &a, &b, &c};
   flash::simt::matrix_operation("mma_sync", site, &slot,
                                 simt_detail::multiply<FragmentD, FragmentA, FragmentB, FragmentC,
-                                                      std::is_same_v<AB, precision::tf32>>);
+                                                      __is_same(AB, precision::tf32)>);
 }
 
 }  // namespace nvcuda::wmma

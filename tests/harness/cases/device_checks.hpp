@@ -173,8 +173,8 @@ struct ExpectedTraffic {
   std::size_t least_loaded = 0;     // by blocks that are no larger than they were asked to be
 };
 // `what` is who moves it: "It", or "The pass for dQ". So many `blocks` share each input evenly: the
-// busiest one may load at most twice its share. With a causal mask their shares differ, and are not
-// looked at. "" when nothing is wrong.
+// busiest one may load at most twice its share. With a causal mask shares differ, and it is twice
+// as much, but not nearly all. "" when nothing is wrong.
 inline std::string wrong_traffic(const std::string& what, bool causal,
                                  const std::vector<ExpectedTraffic>& expected, std::size_t blocks) {
   for (const ExpectedTraffic& tensor : expected) {
@@ -190,8 +190,10 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
       return what + " loads " + std::to_string(traffic->loaded_bytes) + of + "at least " +
              std::to_string(tensor.least_loaded) + " are needed: " + tensor.why +
              ". Are its blocks of rows as large as the call asks?";
-    const std::size_t most = 2 * traffic->loaded_bytes / blocks;
-    if (!causal && traffic->loaded_by_busiest > most)
+    const std::size_t loaded = traffic->loaded_bytes,
+                      most = causal ? std::min(4 * loaded / blocks, 3 * loaded / 4)
+                                    : 2 * loaded / blocks;
+    if (traffic->loaded_by_busiest > most)
       return what + " leaves the work to few thread blocks: the busiest one loads " +
              std::to_string(traffic->loaded_by_busiest) + " of the " +
              std::to_string(traffic->loaded_bytes) + of + "at most " + std::to_string(most) +
@@ -236,7 +238,8 @@ inline std::string wrong_work(const std::string& what, std::size_t threads) {
 inline constexpr char kCoalesced[] = "checks: loads are coalesced",
                       kFewConflicts[] = "checks: few bank conflicts";
 inline constexpr std::size_t kMostTimesSectors = 3;  // what moves, by what has to move
-inline constexpr std::size_t kConflictsOneIn = 8;    // wavefronts
+inline constexpr std::size_t kConflictsOneIn = 8;    // wavefronts, of
+inline constexpr std::size_t kEnough = 8192;         // in each of these cases
 
 // `expected` as for wrong_traffic(), of tensors whose rows begin at a sector.
 inline std::string wrong_coalescing(const std::string& what,
@@ -260,11 +263,12 @@ inline std::string wrong_coalescing(const std::string& what,
 inline std::string wrong_conflicts(const std::string& what) {
   const auto shared = device::shared_accesses().value_or(device::SharedAccesses{});
   if (shared.wavefronts == 0) return what + " does not use shared memory.";
-  if (shared.conflicts * kConflictsOneIn <= shared.wavefronts) return "";
+  const std::size_t wavefronts = std::min<std::size_t>(shared.wavefronts, kEnough);
+  if (shared.conflicts * kConflictsOneIn <= wavefronts) return "";
   return what + " takes " + std::to_string(shared.wavefronts) +
          " wavefronts of shared memory, and bank conflicts are the reason for " +
          std::to_string(shared.conflicts) + " of them; one in " + std::to_string(kConflictsOneIn) +
-         " is allowed.";
+         " of " + std::to_string(wavefronts) + " is allowed.";
 }
 
 }  // namespace flash::harness
