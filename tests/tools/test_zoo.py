@@ -165,6 +165,24 @@ class Problems(Test):
         ):
             self.assertEqual(self.problems(*cases, **changes), wanted)
 
+    def test_what_changes_an_output(self):
+        count = "dQ: 3 of 9 elements are wrong: only query 0\nfirst at ..."
+        for message, changes, wanted in (
+            (count, {"named": ""}, True),
+            ("lse is wrong. 1 of 1 element is wrong", {"named": ""}, True),
+            ("kernel f: a data race\n3 of 9 elements are wrong", {"named": ""}, False),
+            ("It changes `q`, or writes around it.", {"named": ""}, False),
+            ("The two batches lie far apart.\n" + count, {}, True),  # it has a name
+            (count, {"breaks": "mask"}, True),
+            (count, {"named": "", "breaks": "mask"}, False),
+            (count, {"passes": ("a",)}, False),
+            (count, {"kind": "right"}, False),
+        ):
+            case = dataclasses.replace(self.case("b", WRONG), message=message)
+            member = dataclasses.replace(self.MEMBER, **changes)
+            seen = zoo.Seen(member, TaskResult(FORWARD, "solution", WRONG, [case]))
+            self.assertIs(seen.changes_output, wanted, (message, changes))
+
     def test_what_a_mistake_must_cost(self):
         cases = [CaseResult(name, status, "x", points=points, diagnosis=self.MEMBER.named * (
             status == WRONG)) for name, status, points in (("a", PASSED, 3.4), ("b", WRONG, 0.6))]

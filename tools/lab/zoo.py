@@ -18,6 +18,14 @@ tests/right/TASK.toml:
 
 A member that no case catches is caught all the same if a class would refuse its file.
 
+A wrong member *changes an output* if the verdict that a student sees first is a difference of
+values: it has a diagnosis, or its first line counts wrong elements. All other verdicts say the
+cause themselves: a race, a stray access or a crash with its line, memory, traffic, an input that
+was changed, results that were kept. `./lab zoo` says how many of those that change an output have a
+name. Not among them are half solutions (`passes`), whose verdict names the function that is
+missing, and members without a name that are wrong for one size alone, to read what a requirement
+costs (`breaks`).
+
 `old` has to occur exactly once in the solution, so that a member cannot rot silently. "region: "
 and the beginning of a prompt stands for all that is between that BEGIN SOLUTION and its END
 SOLUTION.
@@ -42,6 +50,7 @@ from lab.outcomes import PASSED, TaskResult
 KINDS = ("wrong", "right")
 # Kernels are emulated, also where there is a GPU.
 HERE = Backends(Config("", "", "none", "", "", emulated=True, checked=True))
+DIFFERENCE = re.compile(r"\A.*elements? (is|are) wrong|\AEvery element is within its own bound")
 TIMEOUT = 20.0  # seconds for a case; those of the solution take 2 at most
 
 
@@ -76,6 +85,14 @@ class Seen:
     refused: list[str] = field(default_factory=list)  # why a class would not run it
     problems: list[str] = field(default_factory=list)  # in which it is not what it has to be
     seconds: float = 0
+
+    @property
+    def changes_output(self) -> bool:
+        failed = self.result.failures if self.result else []
+        if not failed or self.member.kind == "right" or self.member.passes:
+            return False
+        is_named = bool(self.member.named or failed[0].diagnosis)
+        return is_named or not self.member.breaks and bool(DIFFERENCE.search(failed[0].message))
 
     @property
     def lost(self) -> float:

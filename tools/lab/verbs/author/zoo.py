@@ -15,7 +15,7 @@ from lab.submission import at_home
 HELP = "run the wrong and the right programs of tests/wrong and tests/right through the harness"
 
 COLUMNS = ("task", "member", "kind", "caught", "failed_cases", "points_lost", "first_case",
-           "diagnosis", "expected", "seconds", "problems")
+           "diagnosis", "expected", "changes_output", "seconds", "problems")
 FILE = paths.OUTPUTS / "csv" / "zoo.csv"
 PARALLEL = 2
 
@@ -68,10 +68,12 @@ def run(args: argparse.Namespace) -> int:
     if complete:
         _write(rows)
     wrong = [row for row in rows if row["kind"] != "right"]
-    named = [row for row in wrong if row["expected"]]
+    changing = [row for row in wrong if row["changes_output"]]
+    named = sum(bool(row["diagnosis"]) and row["diagnosis"] == row["expected"] for row in changing)
     say(f"{sum(row['caught'] for row in wrong)} of {len(wrong)} wrong programs are caught; "
-        f"{sum(row['diagnosis'] == row['expected'] for row in named)} of {len(named)} that have a "
-        f"name get it; {sum('misnamed' in row['problems'] for row in wrong)} are misnamed; "
+        f"{named} of {len(changing)} that change an output are named"
+        f"{f' ({named / len(changing):.1%})' if changing else ''}; "
+        f"{sum('misnamed' in row['problems'] for row in wrong)} are misnamed; "
         f"{sum(not row['failed_cases'] for row in rows if row['kind'] == 'right')} of "
         f"{len(rows) - len(wrong)} right ones pass; {time.monotonic() - begin:.0f} s")
     return 1 if bad else 0
@@ -90,7 +92,8 @@ def _row(seen: zoo.Seen) -> dict[str, object]:
             "failed_cases": len(failed),
             "points_lost": f"{seen.lost:.2f}", "first_case": failed[0].name if failed else "",
             "diagnosis": failed[0].diagnosis if failed else "", "expected": seen.member.named,
-            "seconds": f"{seen.seconds:.1f}", "problems": "; ".join(seen.problems)}
+            "changes_output": seen.changes_output, "seconds": f"{seen.seconds:.1f}",
+            "problems": "; ".join(seen.problems)}
 
 
 def _write(rows: list[dict[str, object]]) -> None:
