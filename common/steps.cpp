@@ -208,6 +208,7 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
   Accumulator all;
   all.m.assign(lanes, steps_.first_maximum), all.l.assign(lanes, 0);
   all.O.assign(columns, 0), all.size.assign(columns, 0);
+  all.tile.assign(blocks_.keys, 0);
   if (left != nullptr) steps_.begin(all, *left);
 
   const std::vector<double>& QK = scores(b, h, i);
@@ -235,11 +236,13 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
       const Index row_of_K = steps_.row_of_K(at);
       all.reliable &= row_of_K >= 0;  // of no tile before
       at.S = row_of_K >= 0 && row_of_K < shape_.keys ? scale * QK[row_of_K] : 0;
+      if (steps_.begun) at.S = steps_.begun(at.S, scale, all.tile[j]);
       counted[j] = at.counted = exists && steps_.visits(at) && steps_.sees(at);
       S[j] = at.counted ? at.S : steps_.masked(at);
       any_counts |= at.counted, any_is_finite |= S[j] != -kInfinity;
-      double& most = of_lane[lane_of(j)].of_block;
-      most = std::fmax(most, S[j]);
+      Online& online = of_lane[lane_of(j)];
+      online.of_block = std::fmax(online.of_block, S[j]);
+      if (at.counted) online.least = std::fmin(online.least, S[j]);
     }
     all.has_keys |= any_is_finite;
     if (steps_.share_maximum)
@@ -294,10 +297,17 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
         else
           add(all.O.data(), weight, V, columns), add_sizes(all.size.data(), weight, V, columns);
       }
+      for (Index j = count; steps_.adds_stale && j0 > 0 && j < blocks_.keys; ++j) {
+        const double* const V = operand(kV, b, h, j0 + j - blocks_.keys);
+        add(all.O.data(), all.tile[j], V, columns);
+        add_sizes(all.size.data(), all.tile[j], V, columns);
+      }
       multiply_O(steps_.after_PV);
       for (Index lane = 0; lane < lanes; ++lane) all.m[lane] = steps_.stored_maximum(of_lane[lane]);
       is_first = false;
     }
+    for (Index j = 0; j < count; ++j)
+      if (counted[j]) all.tile[j] = is_computed ? P[j] : 0;
     if (trace == nullptr) continue;
     for (Index j = 0; j < count && counted[j]; ++j)
       trace->S.push_back(S[j]), trace->P.push_back(is_computed ? P[j] : 0);
@@ -328,7 +338,12 @@ Weight BackwardPass::weight(Output output, Index b, Index h, Index i, Index j) {
             operand(kQ, b, h, i),
             operand(kK, b, h, j),
             operand(kDOut, b, h, i)};
-  at.S = steps_.scale(scale_, shape_.head_dim) * scores(b, h, i)[j];
+  const double scale = steps_.scale(scale_, shape_.head_dim);
+  at.S = scale * scores(b, h, i)[j];
+  if (steps_.place) {
+    if (left_P_.empty()) find_left();
+    if (steps_.begun) at.S = steps_.begun(at.S, scale, left_P_[at.number()]);
+  }
   at.counted = steps_.has_weights(at.lse) && steps_.visits(at) && steps_.sees(at);
   if (at.counted) at.P = exp_in(steps_.exponent(at.S, at.lse), given_.largest);
   return at;
@@ -347,9 +362,34 @@ Sized Weight::delta() const {
   return known;
 }
 Sized Weight::dP() const {
-  return sized_dot(pass.operand(kDOutForDP, b, h, i), pass.operand(kV, b, h, j), shape.head_dim);
+  const Sized own =
+      sized_dot(pass.operand(kDOutForDP, b, h, i), pass.operand(kV, b, h, j), shape.head_dim);
+  return pass.steps_.keeps_dP ? own + pass.left_dP_[number()] : own;
+}
+Index Weight::number() const {
+  return ((b * shape.heads + h) * shape.queries + i) * shape.keys + j;
 }
 Sized Weight::dS() const { return pass.steps_.dS(P, dP(), delta()); }
+
+// In the order of a loop over blocks of keys, and in it over the queries.
+void BackwardPass::find_left() {
+  const auto& [batch, heads, queries, keys, head_dim] = shape_;
+  left_P_.resize(batch * heads * queries * keys), left_dP_.resize(left_P_.size(), 0);
+  std::vector<double> P(queries * keys);
+  std::vector<Sized> dP(P.size(), 0);
+  for (Index b = 0; b < batch; ++b)
+    for (Index h = 0; h < heads; ++h)
+      for (Index j0 = 0; j0 < keys; j0 += blocks_.keys)
+        for (Index i = 0; i < queries; ++i)
+          for (Index j = j0; j < std::min(j0 + blocks_.keys, keys); ++j) {
+            const Index n = ((b * heads + h) * queries + i) * keys + j;
+            const Index place =
+                steps_.place({shape_, blocks_, given_.options.causal, Output::kDV, i, j});
+            left_P_[n] = P[place], left_dP_[n] = dP[place];
+            const Weight at = weight(Output::kDV, b, h, i, j);
+            if (at.counted) P[place] = at.P, dP[place] = at.dP();
+          }
+}
 
 StepRow BackwardPass::own_row(Output output, Index row) {
   const bool of_query = output == Output::kDQ;

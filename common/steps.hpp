@@ -117,6 +117,7 @@ struct Online {
   double m, l;
   double m_new = 0, alpha = 0, inverse = 0;  // alpha: exp(m - m_new); inverse: exp(m_new - m)
   double sum = 0;                            // of the block's weights
+  double least = std::numeric_limits<double>::infinity();  // of the block's scores
 
   // Of another query of this head: its largest score in the block of keys that begins with j0, the
   // sum of its weights there, and in the blocks that begin before `end`, the factor alpha that it
@@ -140,7 +141,8 @@ struct Online {
 struct Accumulator {
   std::vector<double> m, l;  // of each of Steps::lanes
   std::vector<double> O, size;
-  std::vector<Index> unsure;  // columns where rounding decides whether there is a NaN
+  std::vector<double> tile = {};  // the weights that a line of the tile holds
+  std::vector<Index> unsure;      // columns where rounding decides whether there is a NaN
   bool reliable = true, overflown = false, has_keys = false;
 };
 
@@ -156,6 +158,7 @@ struct Weight : Pair {
   FLASH_EXPORT Sized delta() const;
   FLASH_EXPORT Sized dP() const;
   FLASH_EXPORT Sized dS() const;
+  Index number() const;  // of the pair, in row-major order
 };
 
 // A row of an output.
@@ -187,6 +190,8 @@ struct Steps {
   Step<Index(Index keys, Index block_keys)> end = [](Index keys, Index) { return keys; };
   Step<bool(const Pair&)> visits = [](auto&) { return true; };
   Step<bool(const Pair&)> sees = [](auto& at) { return at.is_visible(); };
+  // The score, from the right one and from what its place in the tile held before.
+  Step<double(double S, double scale, double left)> begun = {};
   Step<double(const Pair&)> masked = [](auto&) { return -std::numeric_limits<double>::infinity(); };
   Step<Index(const Pair&)> row_of_K = [](auto& at) { return at.j; };
   // Whether anything is done for a block of keys. NaN is finite here, and the maximum drops it.
@@ -212,6 +217,7 @@ struct Steps {
   Step<double(const Online&, Index key)> weight = {};           // in place of P, in P V alone
   Step<bool(const Pair&, double P)> adds = [](auto& at, double P) { return at.counted || P != 0; };
   Step<Index(const Pair&)> row_of_V = [](auto& at) { return at.j; };
+  bool adds_stale = false;  // O += P V of a whole tile, with what the block before left in it
   // O += P V, of one key, in another way.
   Step<void(double P, const double* V, double largest, Accumulator&)> PV = {};
   Step<Index(const Pair&, Index column)> row_of_sum = {};  // the query whose l divides O; -1: lse
@@ -225,6 +231,8 @@ struct Steps {
   Step<StepRow(const Given&, const std::vector<double>& S, Output, Index row)> whole_row = {};
 
   // The backward pass, where P is exp(exponent(S, lse)).
+  Step<Index(const Pair&)> place = {};  // of a pair's P and dP, which hold those of earlier pairs
+  bool keeps_dP = false;                // dP is added to what its place holds
   Step<Index(const Pair&)> row_of_lse = {}, row_of_delta = {};  // in place of the query's
   Step<bool(double lse)> has_weights = [](double x) { return !(std::isinf(x) && x < 0); };
   Step<Sized(const double* out, const double* dO, Index head_dim)> delta = sized_dot;
@@ -327,7 +335,12 @@ class FLASH_EXPORT BackwardPass : public Pass {
   friend struct Weight;
   StepRow own_row(Output output, Index row);
 
+  void find_left();
+
   std::vector<Sized> deltas_;  // of each query; NaN: not known yet
+  // What the place of each pair's P and dP held before; empty: not known yet.
+  std::vector<double> left_P_;
+  std::vector<Sized> left_dP_;
 };
 
 FLASH_EXPORT std::unique_ptr<Pass> pass_of(const Given& given, Scores& scores, const Steps& steps,

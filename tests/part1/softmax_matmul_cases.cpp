@@ -221,6 +221,7 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
   const bool stay_equal = problem.also_solved && problem.x == kAllEqual;
   problem.x = stay_equal ? kAllEqual : harness::pattern_of_scores(probe.data);
   if (probe.block > 0) problem.blocks = {probe.block, probe.block};
+  if (probe.shares_none && problem.layout == kBroadcast) problem.layout = kRowMajor;
   Tensor<float, 3> x = scores_of(problem, seed);
   problem.v = stay_equal ? problem.v : probe.data == Data::kNaN ? kNaN : kNormal;
   Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), problem.v, 2 * seed + 1);

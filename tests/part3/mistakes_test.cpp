@@ -57,6 +57,8 @@ std::vector<Mistake> all_mistakes() {
         .precision = precision,
         .own_mistakes = part3::own_mistakes};
     add(forward);
+    forward.has_scores = true;
+    add(forward);
     add(SeenBackward{.shape = shape,
                      .options = options,
                      .q = of_queries(),
@@ -85,6 +87,7 @@ TEST_CASE("each mistake has a program, and each program's name a mistake") {
   known.insert({"grid and block exchanged",              // harness/judge/graded_main.cpp
                 "offsets in 32 bits",                    // harness/cases/far_apart.cpp
                 "loss of precision",                     // harness/diagnosis/diagnosis.cpp
+                "index too small", "stride of 0",        // there, too
                 "weights of P_smem in another order"});  // part1/softmax_matmul_cases.cpp
   const std::regex named("named = \"(.*)\"");
   for (const std::string task :

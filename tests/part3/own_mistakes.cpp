@@ -148,6 +148,18 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
                      steps.adds = [](auto& at, double) { return at.counted; };
                    }}});
   known.push_back(
+      {"one key too few",
+       "the last key that a row sees is masked: sees[r] is how many keys it sees of the "
+       "block, and the keys with smaller numbers than that count",
+       "mask",
+       harness::Group::kAlone,
+       true,
+       {harness::replace(&Steps::sees, [](auto& at) {
+         const auto visible = [&](Index i) { return at.shape.visible_keys(i, at.causal); };
+         return at.j < visible(at.i) - 1 ||  // tiles that all queries see: no mask
+                at.first_key() + at.blocks.keys <= visible(at.first_query());
+       })}});
+  known.push_back(
       {"mask in the order of P_smem",
        "a score's key is taken for the row of P_smem that it goes to, n * kLanes + lane; "
        "score n of a thread belongs to key thread.key(n) of the block",

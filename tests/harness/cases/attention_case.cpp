@@ -80,6 +80,7 @@ AttentionCase AttentionCase::of_probe(const Probe& probe) const {
   // With a negative one they would be large, which says nothing of where a maximum starts.
   if (probe.data == kVeryNegative && scale) copy.scale = std::fabs(*scale);
   if (probe.block > 0 && blocks.keys > 0) copy.blocks = {probe.block, probe.block};
+  if (probe.shares_none && layout == kBroadcast) copy.layout = kRowMajor;
   copy.nan_in = nullptr;
   copy.without_weights = false;
   return copy;

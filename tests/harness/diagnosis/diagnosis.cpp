@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <type_traits>
 #include <vector>
 
@@ -97,11 +98,11 @@ class Matching {
   }
 
   // Whether all numbers have a few digits: one key too few or too many would be a larger mistake.
-  // Bounds of easy scores only, and of 32 bits or more, are far below that.
+  // Bounds of easy scores, and of 32 bits or more, are far below that; of 16 bits some roundings
+  // are.
   bool has_some_digits() {
-    for (const Found& of : found_)
-      if (of.bound > kSomeDigits / 64) return false;
-    return is_rounded([](const Found&) { return kSomeDigits; });
+    return is_rounded(
+        [](const Found& of) { return of.bound > kSomeDigits / 64 ? 16 * of.bound : kSomeDigits; });
   }
 
   // "out to 3 digits, lse to 7 digits"
@@ -347,8 +348,38 @@ std::vector<std::size_t> fitting(Match<Seen>& match, const std::vector<std::stri
     }
     if (!more.empty()) ways = std::move(more);
   }
+  std::set<std::size_t> all;
   for (const Steps& way : ways)
-    if (auto sizes = match.matching.fitting(way, by_block); !sizes.empty()) return sizes;
+    for (const std::size_t size : match.matching.fitting(way, by_block)) all.insert(size);
+  return {all.begin(), all.end()};
+}
+
+// What small problems do not have, or tensors that share no memory.
+template <class Seen>
+Diagnosis of_this_case_alone(const Seen& seen, const std::function<Seen(const Probe&)>& again) {
+  const auto is_right = [&](const Probe& probe) {
+    return !Match<Seen>(again(probe), true).matching.is_wrong();
+  };
+  const auto& [batch, heads, queries, keys, d] = seen.shape;
+  const AttentionShape small{std::min<Index>(batch, 3), std::min<Index>(heads, 3),
+                             std::min<Index>(queries, 37), std::min<Index>(keys, 41), d};
+  if (const Index most = std::max({batch, heads, queries, keys});
+      most > 32767 && is_right({small, Data::kNormal}))
+    return {"index too small",
+            "A small problem is right, and " + std::to_string(most) +
+                (most == batch     ? " batches are"
+                 : most == heads   ? " heads are"
+                 : most == queries ? " queries or rows are"
+                                   : " keys are") +
+                " not: some index or array does not reach that far. A short ends at 32767, an "
+                "unsigned short at 65535.",
+            "offsets"};
+  const Probe same{seen.shape, Data::kNormal};
+  if (Probe apart = same; apart.shares_none = true, is_right(apart) && !is_right(same))
+    return {"stride of 0",
+            "With memory of its own for each head or batch the same problem is right. Here one "
+            "tensor serves all of them: a stride is 0, which the contract allows.",
+            "strides"};
   return {};
 }
 
@@ -381,7 +412,8 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
       if (!small.matching.has_some_digits()) return {};
       shows |= small.matching.is_wrong();
     }
-    if (!shows && !Match<Seen>(again(probes[2]), true).matching.is_wrong()) return {};
+    if (!shows && !Match<Seen>(again(probes[2]), true).matching.is_wrong())
+      return of_this_case_alone(seen, again);
     --left_to_name;
     return {"loss of precision",
             "The numbers are nearly right (" + match.matching.digits() +
@@ -422,7 +454,7 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
     Match<Seen> other(again({shape, Data::kNormal, 3}), true);
     return fitting(other, one.names).empty();
   });
-  if (suspects.empty()) return {};
+  if (suspects.empty()) return of_this_case_alone(seen, again);
   std::vector<std::string> texts;
   for (const Suspect& one : suspects) {
     std::vector<std::string> parts;

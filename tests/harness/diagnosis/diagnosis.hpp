@@ -20,8 +20,9 @@ namespace flash::harness {
 struct Probe {
   AttentionShape shape;
   Data data;
-  double fill = kPoisoned;  // of the outputs
-  Index block = 0;          // of queries and of keys, where a call is told; 0: as in the case
+  double fill = kPoisoned;   // of the outputs
+  Index block = 0;           // of queries and of keys, where a call is told; 0: as in the case
+  bool shares_none = false;  // of its tensors among heads or batches
 };
 
 // Success if `wrong` is "", else a failure with its explanation. `again` runs the code under test.

@@ -2,8 +2,10 @@
 #include "harness/diagnosis/mistakes.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -50,6 +52,11 @@ Change both(Change one, Change two) {
 
 // Whether the last query of the block sees a key of this block.
 bool is_in_seen_block(const Pair& at) { return at.first_key() < at.end_of_queries(); }
+// Such blocks are computed, also where the query itself sees none.
+Change computes_seen_blocks() {
+  return replace(&Steps::computes,
+                 [](auto& at, bool, bool any, double) { return any || is_in_seen_block(at); });
+}
 Index to_whole_blocks(Index keys, Index block) { return (keys + block - 1) / block * block; }
 
 // ---- What both passes have ----------------------------------------------------------------------
@@ -82,6 +89,23 @@ void add_scales(List& list, const AttentionOptions& options, Index head_dim, boo
           1 / std::sqrt(static_cast<double>(head_dim)));
   if (*options.scale < 0)
     instead("scale without its sign", "the scale is used without its sign", -*options.scale);
+}
+
+// A tensor with its first column in place of each.
+std::shared_ptr<Tensor<double, 4>> first_column(const Tensor<double, 4>& x) {
+  auto y = std::make_shared<Tensor<double, 4>>(x.shape());
+  const Index columns = x.extent(3);
+  for (Index n = 0; n < x.size(); ++n) y->data()[n] = x.data()[n / columns * columns];
+  return y;
+}
+Change reading_from(Operand operand, const std::shared_ptr<Tensor<double, 4>>& x) {
+  return [=](Steps& steps) { steps.read[operand].from = x.get(); };
+}
+void add_forgotten(List& list, const std::string& index, const std::string& x,
+                   const std::string& read, const std::string& right,
+                   const std::vector<Change>& ways) {
+  list.add("index " + index + " of " + x + " forgotten",
+           read + " is read in place of " + right + ": an index or an offset is left out", ways);
 }
 
 // In a loop over the queries that only dK and dV have.
@@ -160,6 +184,10 @@ void add_masks(List& list, const AttentionShape& shape, bool causal, bool backwa
     add("causal mask of the block's first query",
         "each query sees only the keys that the first query of its block sees",
         [](auto& at) { return at.j <= at.first_query(); });
+    add("block of keys taken for that of queries",
+        "the keys that some query of a block sees end with query i0 + block_k - 1: the block has "
+        "block_q queries",
+        [](auto& at) { return at.j <= std::min(at.i, at.first_query() + at.blocks.keys - 1); });
     return add("causal mask for whole blocks only",
                "a block of keys that the diagonal crosses is not masked: each query sees all keys "
                "of the blocks that the last query of its block sees",
@@ -197,6 +225,16 @@ void add_masks(List& list, const AttentionShape& shape, bool causal, bool backwa
                            : at.j / queries * queries <= at.i;
               })});
   }
+}
+
+constexpr const char* kScoresNotSetTo0 =
+    "the sums of Q K^T begin with what their places held before, the weights P of the block or the "
+    "query before: set them to 0 first";
+// Multiplied by the scale or not.
+std::vector<Change> scores_begun() {
+  return {
+      replace(&Steps::begun, [](double S, double scale, double left) { return S + scale * left; }),
+      replace(&Steps::begun, [](double S, double, double left) { return S + left; })};
 }
 
 // Operands that are read in another way. A delta that was computed apart has the right d_out.
@@ -470,9 +508,7 @@ void add_online_softmax(List& list, bool causal) {
            "the maximum is that of the block alone; it must take in the one before",
            {replace(&Steps::maximum, [](auto& at) { return at.of_block; }),
             both(replace(&Steps::maximum, [](auto& at) { return at.of_block; }),
-                 replace(&Steps::computes, [](auto& at, bool, bool any, double) {
-                   return any || is_in_seen_block(at);
-                 }))});
+                 computes_seen_blocks())});
 
   const auto times_scale = [](double factor) {
     return [factor](Steps& steps) {
@@ -486,10 +522,11 @@ void add_online_softmax(List& list, bool causal) {
            "the weights are exp2(S - m), and S is in base e: multiply it by log2(e)",
            {times_scale(kLn2),
             replace(&Steps::exponent, [](double S, double m) { return kLn2 * (S - m); })});
-  list.of("base", kOnline)
-      .add("exp of scores in base 2",
+  const Change larger_exponent =
+      replace(&Steps::exponent, [](double S, double m) { return (S - m) / kLn2; });
+  list.add("exp of scores in base 2",
            "the weights are exp(S - m), and S was multiplied by log2(e): use exp2",
-           {times_scale(1 / kLn2)});
+           {times_scale(1 / kLn2), larger_exponent, both(larger_exponent, other_bases[0])});
 
   const Change undivided = replace(&Steps::divided, [](Sized O, double, bool) { return O; });
   list.of("division", kDivision)
@@ -632,9 +669,7 @@ void add_what_is_not_finite(List& list, bool can_mask) {
              "masked keys have the weight 0, but their values are still multiplied by it, and 0 * "
              "NaN is NaN: leave these keys out of the sum",
              {both(replace(&Steps::computes, kAlways), replace(&Steps::adds, kAlways)),
-              both(replace(&Steps::computes, [](auto& at, bool, bool any,
-                                                double) { return any || is_in_seen_block(at); }),
-                   replace(&Steps::adds, [](auto& at, double P) {
+              both(computes_seen_blocks(), replace(&Steps::adds, [](auto& at, double P) {
                      return at.counted || P != 0 || is_in_seen_block(at);
                    }))});
 }
@@ -659,6 +694,15 @@ void add_blocks(List& list) {
              steps.row_of_K = steps.row_of_V = of_tile;
              steps.masked = [](auto& at) { return at.j < at.shape.keys ? -kInfinity : at.S; };
            }});
+  list.known.back().ways.push_back([stale = list.known.back().ways[0]](Steps& steps) {
+    stale(steps);  // up to a multiple of 4
+    steps.masked = [](auto& at) {
+      const Index keys = at.shape.keys - at.first_key();
+      return at.j < at.shape.keys || at.j - at.first_key() >= to_whole_blocks(keys, 4) ? -kInfinity
+                                                                                       : at.S;
+    };
+  });
+  list.known.back().ways.push_back([](Steps& steps) { steps.adds_stale = true; });  // in P V alone
   const auto of_first_block = [](auto& at) { return at.j % at.blocks.keys; };
   list.add("values of the first block in every block",
            "the values of the first block of keys are used for every block", &Steps::row_of_V,
@@ -700,6 +744,14 @@ void add_blocks(List& list) {
        [](Index i, Index, Index block) { return i % block % 2 == 1; });
 
   list.of("reset", kAlone, kByBlock);
+  const Change tile_kept =
+      replace(&Steps::begin, [](Accumulator& at, const Accumulator& left) { at.tile = left.tile; });
+  std::vector<Change> begun;
+  for (const Change& way : scores_begun()) {
+    begun.push_back(way);
+    begun.push_back(both(way, tile_kept));
+  }
+  list.add("scores not set to 0", kScoresNotSetTo0, begun);
   std::vector<Change> kept;
   for (const auto& [of_blocks, of_rows] : {std::pair{true, false}, {false, true}, {true, true}})
     kept.push_back(both(replace(&Steps::sum,
@@ -714,9 +766,7 @@ void add_blocks(List& list) {
                                   }
                                   return at.l * at.alpha + left + at.sum;
                                 }),
-                        replace(&Steps::computes, [](auto& at, bool, bool any, double) {
-                          return any || is_in_seen_block(at);
-                        })));
+                        computes_seen_blocks()));
   list.add(
       "sum of a block not reset",
       "the sum of a block's weights still has what the block or the row before it left: it has "
@@ -736,6 +786,64 @@ void add_blocks(List& list) {
                if (l) at.l = left.l;
                if (O) at.O = left.O, at.size = left.size;
              });
+}
+
+void add_forgotten_indices(List& list, const SeenForward& seen) {
+  const auto first_key = [](auto& at) { return at.first_key(); };
+  const auto add = [&](const char* index, const char* x, const char* read, const char* right,
+                       const std::vector<Change>& ways) {
+    add_forgotten(list.of("forgotten-index", kIndexing, kByBlock), index, x, read, right, ways);
+  };
+  const auto column = [](Operand operand, const SeenTensor& x) {
+    return reading_from(operand, first_column(x.values));
+  };
+  const Change first_of_K = replace(&Steps::row_of_K, first_key),
+               first_weight = replace(&Steps::weight,
+                                      [](auto&at, Index) { return at.weight_of(at.first.i, 0); });
+  if (seen.has_scores) {
+    add("j", "X", "X(i, 0) or X(i, j0)", "X(i, j0 + j)",
+        {column(kK, seen.k), first_of_K,
+         both(replace(&Steps::sum,  // after the maximum of all
+                      [](auto& at) {
+                        const Pair& own = at.first;
+                        const Index keys = std::min(own.blocks.keys, own.shape.keys - own.j);
+                        return at.l * at.alpha + static_cast<double>(keys) * at.weight_of(own.i, 0);
+                      }),
+              first_weight)});
+  } else {
+    add("c", "Q", "Q(i, 0)", "Q(i, c)", {column(kQ, seen.q)});
+    add("c", "K", "K(j, 0)", "K(j, c)", {column(kK, seen.k)});
+    add("j", "K", "K(j0, c)", "K(j0 + j, c)", {first_of_K});
+  }
+  add("c", "V", "V(j, 0)", "V(j, c)", {column(kV, seen.v)});
+  add("j", "V", "V(j0, c)", "V(j0 + j, c)", {replace(&Steps::row_of_V, first_key)});
+  add("j", "P", "P(i, j0)", "P(i, j0 + j)",
+      {replace(&Steps::weight, [](auto& at, Index) { return at.weight_of(at.first.i, 0); })});
+}
+
+// With a mask, and with a scale that is negative.
+void add_unusual_maxima(List& list, const SeenForward& seen) {
+  if (seen.options.causal)
+    list.of("maximum", kAlone, kByBlock)
+        .add("maximum of masked keys",
+             "the maximum takes in keys that the query does not see, with what the block before "
+             "left in their places: where all scores are very low, all weights become 0",
+             {both(replace(&Steps::maximum,
+                           [](auto& at) {
+                             const Pair& own = at.first;
+                             const Index end = std::min({own.first_key() + own.blocks.keys,
+                                                         own.end_of_queries(), own.shape.keys});
+                             return std::fmax(
+                                 at.m, std::fmax(at.of_block, end > own.i + 1 ? 0.0 : -kInfinity));
+                           }),
+                   computes_seen_blocks())});
+  if (seen.options.scale.value_or(1) < 0)
+    list.of("maximum", kAlone, kByBlock)
+        .add("maximum before the scale",
+             "the maximum is that of Q K^T, and the scale is applied later: with a negative one it "
+             "is the smallest score, and exp(S - m) overflows",
+             &Steps::maximum,
+             [](auto& at) { return at.m == -kInfinity ? at.least : std::fmin(at.m, at.least); });
 }
 
 void add_lse(List& list) {
@@ -816,6 +924,61 @@ void add_gradients(List& list, const SeenBackward& seen) {
                  return at.output == of ? own_row(at, operand) : right_row(at);
                });
     }
+  list.of("forgotten-index", kGradient);
+  for (const auto& [x, row, operand, tensor, gradient] :
+       {std::tuple{"Q", "i", kQ, &seen.q.values, kDK},
+        {"K", "j", kK, &seen.k.values, kDQ},
+        {"V", "j", kV, &seen.v.values, Output::kOut},
+        {"d_out", "i", kDOut, &seen.d_out.values, kDV}}) {
+    const auto column = first_column(*tensor);
+    const Change in_gradient =
+        replace(&Steps::with, [=, of = gradient, operand = operand](auto& at) {
+          return at.output == of ? &(*column)(at.b, at.h, operand == kK ? at.j : at.i, 0)
+                                 : right_row(at);
+        });
+    const Change in_product =
+        both(reading_from(operand == kDOut ? kDOutForDP : operand, column),
+             replace(&Steps::with, [=, x = tensor, of = gradient, operand = operand](auto& at) {
+               return at.output == of ? &(*x)(at.b, at.h, operand == kK ? at.j : at.i, 0)
+                                      : right_row(at);
+             }));
+    std::vector<Change> ways{in_product};
+    if (gradient != Output::kOut) ways = {in_product, in_gradient, both(in_product, in_gradient)};
+    const std::string name = x, at = name + "(" + row + ", ";
+    add_forgotten(list, "c", name, at + "0)", at + "c)", ways);
+  }
+  add_forgotten(list, "c", "delta", "column 0 of out or of d_out", "column c",
+                {replace(&Steps::delta,
+                         [](auto* out, auto* dO, Index d) {
+                           return sized_dot(out, std::vector(d, dO[0]).data(), d);
+                         }),
+                 replace(&Steps::delta, [](auto* out, auto* dO, Index d) {
+                   return sized_dot(std::vector(d, out[0]).data(), dO, d);
+                 })});
+  list.of("reset", kAlone, kByBlock);
+  const Change of_row = replace(&Steps::place, [](auto&at) { return at.j % at.blocks.keys; }),
+               of_head =
+                   replace(&Steps::place, [](auto&at) { return at.i * at.shape.keys + at.j; }),
+               dP_kept = [](Steps&steps) { steps.keeps_dP = true; };
+  std::vector<Change> begun, all_begun;
+  for (const Change& place : {of_row, of_head})
+    for (const Change& way : scores_begun()) {
+      begun.push_back(both(place, way));
+      all_begun.push_back(both(begun.back(), dP_kept));
+    }
+  list.add("scores not set to 0", kScoresNotSetTo0, begun);
+  list.add("dP not set to 0",
+           "the sums of dO V^T begin with what their places held before, the dP of the query "
+           "before: set them to 0 first",
+           {both(of_row, dP_kept), both(of_head, dP_kept),
+            // What an emulated kernel's variable holds before anything is written to it.
+            replace(&Steps::dS, [](Sized P, Sized dP, Sized delta) {
+              return P * (dP + Sized(std::bit_cast<float>(0xfefefefe)) - delta);
+            })});
+  list.add("scores and dP not set to 0",
+           "the sums of Q K^T and of dO V^T begin with what their places held before: set them to "
+           "0 first",
+           all_begun);
   list.of("batch-and-head", kGradient, kByBlock);
   const auto from_another_row = [&list](const char* name, const char* text, auto of, auto operand) {
     const auto with = [=](auto row) {
@@ -924,11 +1087,15 @@ void add_gradients(List& list, const SeenBackward& seen) {
            &Steps::has_weights, [](double lse) { return lse > -kInfinity; });
   if (seen.options.causal)
     list.of("nan", kAlone, kByBlock)
-        .add("masked keys counted with weight 0",
-             "masked keys have P = 0 and are still multiplied by it, and 0 * NaN is NaN: leave "
-             "them out",
-             &Steps::adds, kAlways,
-             [](auto& at, double) { return at.counted || at.first_key() <= at.i; });
+        .add(
+            "masked keys counted with weight 0",
+            "masked keys have P = 0 and are still multiplied by it, and 0 * NaN is NaN: leave "
+            "them out",
+            &Steps::adds, kAlways,
+            [](auto& at, double) { return at.counted || at.first_key() <= at.i; },
+            [](auto& at, double) {
+              return at.counted || (at.output == kDK && at.first_key() <= at.i);
+            });
   list.of("empty-row", kAlone)
       .add("rows without weights counted",
            "a row whose lse is -inf weighs no key, but exp(S - -inf) is inf: leave it out",
@@ -1025,6 +1192,8 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
     add_masks(list, seen.shape, seen.options.causal, false);
   }
   add_keys(list, seen.shape, false);
+  add_forgotten_indices(list, seen);
+  add_unusual_maxima(list, seen);
   add_online_softmax(list, !seen.has_scores && seen.options.causal);
   add_what_is_not_finite(list, !seen.has_scores && seen.options.causal);
   add_blocks(list);
