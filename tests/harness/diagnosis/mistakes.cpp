@@ -325,9 +325,11 @@ void to_first_block(const Written& at, StepRow& row) {
   const bool of_keys = at.output == kDK || at.output == kDV;
   const Index rows = of_keys ? at.shape.keys : at.shape.queries, i = at.row % rows,
               block = of_keys ? at.blocks.keys : at.blocks.queries;
-  const Index last = at.row + (rows - 1 - i) / block * block;
-  // Where blocks have the same rows, nobody can tell from which one a row comes.
-  if (i < block && (last == at.row || at.right(last).value != row.value))
+  const Index first = at.row - i + i % block, last = first + (rows - 1 - i % block) / block * block;
+  // Where the first and the last of them have to be equal, nobody can tell which one is written.
+  if (last != first && at.right(last).value == at.right(first).value)
+    row.reliable = false;
+  else if (i < block)
     row = at.right(last);
   else
     row.value.assign(row.value.size(), at.fill);
@@ -817,8 +819,7 @@ void add_forgotten_indices(List& list, const SeenForward& seen) {
   }
   add("c", "V", "V(j, 0)", "V(j, c)", {column(kV, seen.v)});
   add("j", "V", "V(j0, c)", "V(j0 + j, c)", {replace(&Steps::row_of_V, first_key)});
-  add("j", "P", "P(i, j0)", "P(i, j0 + j)",
-      {replace(&Steps::weight, [](auto& at, Index) { return at.weight_of(at.first.i, 0); })});
+  add("j", "P", "P(i, j0)", "P(i, j0 + j)", {first_weight});
 }
 
 // With a mask, and with a scale that is negative.
@@ -931,17 +932,15 @@ void add_gradients(List& list, const SeenBackward& seen) {
         {"V", "j", kV, &seen.v.values, Output::kOut},
         {"d_out", "i", kDOut, &seen.d_out.values, kDV}}) {
     const auto column = first_column(*tensor);
-    const Change in_gradient =
-        replace(&Steps::with, [=, of = gradient, operand = operand](auto& at) {
-          return at.output == of ? &(*column)(at.b, at.h, operand == kK ? at.j : at.i, 0)
-                                 : right_row(at);
-        });
-    const Change in_product =
-        both(reading_from(operand == kDOut ? kDOutForDP : operand, column),
-             replace(&Steps::with, [=, x = tensor, of = gradient, operand = operand](auto& at) {
-               return at.output == of ? &(*x)(at.b, at.h, operand == kK ? at.j : at.i, 0)
-                                      : right_row(at);
-             }));
+    const auto with = [of = gradient, operand = operand](auto from) {
+      return replace(&Steps::with, [=](auto& at) {
+        return at.output == of ? &(*from)(at.b, at.h, operand == kK ? at.j : at.i, 0)
+                               : right_row(at);
+      });
+    };
+    const Change in_gradient = with(column),
+                 in_product = both(reading_from(operand == kDOut ? kDOutForDP : operand, column),
+                                   with(tensor));
     std::vector<Change> ways{in_product};
     if (gradient != Output::kOut) ways = {in_product, in_gradient, both(in_product, in_gradient)};
     const std::string name = x, at = name + "(" + row + ", ";
