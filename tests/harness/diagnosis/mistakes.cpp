@@ -1086,15 +1086,11 @@ void add_gradients(List& list, const SeenBackward& seen) {
            &Steps::has_weights, [](double lse) { return lse > -kInfinity; });
   if (seen.options.causal)
     list.of("nan", kAlone, kByBlock)
-        .add(
-            "masked keys counted with weight 0",
-            "masked keys have P = 0 and are still multiplied by it, and 0 * NaN is NaN: leave "
-            "them out",
-            &Steps::adds, kAlways,
-            [](auto& at, double) { return at.counted || at.first_key() <= at.i; },
-            [](auto& at, double) {
-              return at.counted || (at.output == kDK && at.first_key() <= at.i);
-            });
+        .add("masked keys counted with weight 0",
+             "masked keys have P = 0 and are still multiplied by it, and 0 * NaN is NaN: leave "
+             "them out",
+             &Steps::adds, kAlways,
+             [](auto& at, double) { return at.counted || at.first_key() <= at.i; });
   list.of("empty-row", kAlone)
       .add("rows without weights counted",
            "a row whose lse is -inf weighs no key, but exp(S - -inf) is inf: leave it out",
