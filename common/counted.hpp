@@ -42,10 +42,12 @@ struct Work {
   std::uint64_t busiest = 0;  // of the busiest thread between two barriers of a block, together
   std::uint64_t threads = 0;  // of the largest block
   std::uint64_t readers = 0;  // of these, how many read anything in any block
+  std::uint64_t blocks = 0, atomics = 0;  // of all launches; atomic operations
 
   void operator+=(const Work& other) {
     reads += other.reads, busiest += other.busiest;
     threads = std::max(threads, other.threads), readers = std::max(readers, other.readers);
+    blocks += other.blocks, atomics += other.atomics;
   }
 };
 

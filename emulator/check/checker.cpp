@@ -67,6 +67,7 @@ void Checker::end_block() {
   if (Counts::wanted() != nullptr) straight_code_.meet(threads_), straight_code_.end_block();
   count_local_bytes();
   share_work();
+  ++work.blocks;
   work.threads = std::max<std::uint64_t>(work.threads, threads_);
   DeviceMemory::instance().end_block(is_first_block_);
 }
@@ -164,6 +165,7 @@ void Checker::access_by_emulator(const void* address, std::size_t bytes, bool is
 void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) {
   Touch touch{static_cast<const char*>(address), bytes, AccessKind::kAtomic, pc};
   if (!places_.find(touch)) return outside(touch);
+  ++work.atomics;
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
     touch.bytes = 1;  // the text has the size already
     stop(kMisaligned, pc,

@@ -57,6 +57,8 @@ class Checker final : public Checks {
 
   // ---- Hopper -----------------------------------------------------------------------------------
 
+  // Some threads have met.
+  void some_have_met() { count_work(), share_work(); }
   Clocks& clocks() { return clocks_; }
   void async_access(const AsyncStep& step, const void* address, std::size_t bytes, AccessKind kind);
   // The target of a TMA load: written from the start of the copy on, unwritten before its end.
@@ -81,7 +83,7 @@ class Checker final : public Checks {
   };
 
   void count_work();
-  // All threads have met, or the block ends.
+  // Threads have met, or the block ends.
   void share_work();
   void count_local_bytes();
   // Whether a read is of shared memory that many threads have read since the last barrier: it is

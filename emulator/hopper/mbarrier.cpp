@@ -71,6 +71,7 @@ void Mbarriers::arrive(const void* address, int bytes, std::uintptr_t pc) {
 
 void Mbarriers::end_phase_if_complete(Mbarrier& barrier) {
   if (barrier.missing > 0 || barrier.bytes != 0) return;
+  if (Checker* const checker = Checker::of(worker_)) checker->some_have_met();
   ++barrier.phase;
   barrier.missing = barrier.arrivals;
   barrier.ended_clock = std::exchange(barrier.clock, {});

@@ -90,6 +90,7 @@ void NamedBarriers::come(const char* name, int id, int threads, bool waits, Site
     if (waits) worker_.sleep(name, site);
     return;
   }
+  if (checker != nullptr) checker->some_have_met();
   for (const unsigned thread : barrier.waiting) {
     if (checker != nullptr) checker->clocks().acquire(thread, barrier.clock);
     if (thread != self) worker_.wake(thread);

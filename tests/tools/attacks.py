@@ -71,7 +71,7 @@ static long raw(long n, long a = 0, long b = 0, long c = 0, long d = 0, long e =
 """
 # A message of the runner's protocol, as an attacker who has read it would build it.
 _FORGED = """
-static unsigned words[690];  // sizeof(Message) / 4
+static unsigned words[694];  // sizeof(Message) / 4
 """
 
 ATTACKS = {
@@ -424,6 +424,10 @@ static void store(float* to) { *to = 1; }
 __global__ void hidden(float* out) {
   void (*volatile at)(float*) = &store;
   reinterpret_cast<void (*)(float*)>(reinterpret_cast<char*>(at) + 1)(out); }"""),
+    "a call of the emulator's function": ("that is no function of this file", """
+__global__ void hidden(float*) {
+  auto* volatile at = &__match_any_sync<int>;
+  reinterpret_cast<void (*)(unsigned, int)>(at)(~0u, 1); }"""),
     "the emulator's variables": ("reaches into the emulator", """
 static volatile long sum;
 __global__ void hidden(float*) {}
