@@ -2,7 +2,6 @@
 #include "harness/diagnosis/mistakes.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -969,11 +968,7 @@ void add_gradients(List& list, const SeenBackward& seen) {
   list.add("dP not set to 0",
            "the sums of dO V^T begin with what their places held before, the dP of the query "
            "before: set them to 0 first",
-           {both(of_row, dP_kept), both(of_head, dP_kept),
-            // What an emulated kernel's variable holds before anything is written to it.
-            replace(&Steps::dS, [](Sized P, Sized dP, Sized delta) {
-              return P * (dP + Sized(std::bit_cast<float>(0xfefefefe)) - delta);
-            })});
+           {both(of_row, dP_kept), both(of_head, dP_kept)});
   list.add("scores and dP not set to 0",
            "the sums of Q K^T and of dO V^T begin with what their places held before: set them to "
            "0 first",
