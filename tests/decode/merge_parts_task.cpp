@@ -2,14 +2,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <memory>
-#include <regex>
 
 #include "bonus_decode/flash_decode.hpp"
 #include "harness/cases/attention_case.hpp"
 #include "harness/cases/far_apart.hpp"
 #include "harness/cases/padded_pass.hpp"
-#include "harness/diagnosis/mistakes.hpp"
+#include "harness/diagnosis/split.hpp"
 #include "harness/judge/watched_memory.hpp"
 
 namespace flash::harness {
@@ -163,79 +161,13 @@ struct MergeCall {
     for (auto* const tensor : {&out_of_parts, &lse_of_parts, &out, &lse}) tensor->copy_back();
   }
 
-  // softmax(X) V, where each row is a batch of its own, whose keys are the parts.
   SeenForward seen() {
-    const auto& [name, parts, rows, d, lse_of, layout, nan, shift, behind, data] = problem;
-    const AttentionShape shape{rows, 1, 1, parts, d};
-    const Tensor<double, 4> zeros({rows, 1, parts, d});
-    const double bound = bound_of(merged(part_out, part_lse), parts);
-    SeenForward seen{.shape = shape,
-                     .k = {Tensor<double, 4>({rows, 1, 1, parts})},
-                     .v = {zeros},
-                     .has_scores = true,
-                     .out = Tensor<double, 4>({rows, 1, 1, d}),
-                     .lse = Tensor<double, 3>({rows, 1, 1}),
-                     .precision = precision_of<float>(bound),
-                     .lse_bound = bound,
-                     .key_by_key = true,
-                     .fill = fill};
-    const auto kept = std::make_shared<Tensor<double, 4>>(zeros);  // with what empty parts hold
-    for (Index row = 0; row < rows; ++row)
-      for (Index s = 0; s < parts; ++s) {
-        const double x = seen.k.values(row, 0, 0, s) = part_lse(0, s, row);
-        for (Index c = 0; c < d; ++c) {
-          (*kept)(row, 0, s, c) = part_out(s, row, c);
-          if (x != kNone) seen.v.values(row, 0, s, c) = part_out(s, row, c);
-        }
-      }
+    SeenForward seen =
+        seen_merge(part_out, part_lse, bound_of(merged(part_out, part_lse), problem.parts), fill);
     const auto got = in_float64(out.view()), got_lse = in_float64(lse.view());
     std::copy_n(got.data(), got.size(), seen.out.data());
     std::copy_n(got_lse.data(), got_lse.size(), seen.lse.data());
     out.add_misplaced(seen.misplaced, Output::kOut);
-    seen.own_mistakes = [kept, count = static_cast<double>(parts),
-                         old = fill](std::vector<Mistake>& known) {
-      // The same as the last key, and as what is said of empty parts.
-      std::erase_if(known, [](auto& one) {
-        return one.name == "last block of keys left out" || one.name == "-inf minus -inf";
-      });
-      const Change all_at_once = [](Steps& steps) {  // no maximum grows
-        steps.sum = [](auto& at) { return at.l + at.sum; };
-        steps.before_PV = [](auto&) { return 1.0; };
-      };
-      const auto add = [&](const char* mistake, const char* text, const Change& change) {
-        known.push_back({mistake, text, "parts", Group::kAlone, false, {change}});
-      };
-      add("parts not weighed", "the parts are added without their weights", [=](Steps& steps) {
-        all_at_once(steps);
-        steps.exponent = [](double x, double) { return x == kNone ? x : 0; };
-      });
-      add("divided by the number of parts",
-          "the result is divided by the number of parts; it must be by the sum of their weights",
-          replace(&Steps::divided, [count](Sized O, double, bool) { return O / count; }));
-      add("empty parts multiplied by 0",
-          "an empty part is not left out: its weight is 0, or exp(-inf - -inf), and 0 * NaN is NaN",
-          [kept](Steps& steps) {
-            steps.read[kV].from = kept.get();
-            steps.reference = [](double m) { return m; };
-            steps.computes = [](auto&, bool, bool, double) { return true; };
-          });
-      named("maximum of the first block kept", known).ways.push_back([=](Steps& steps) {
-        all_at_once(steps);
-        steps.computes = [](auto&, bool, bool, double) { return true; };
-        steps.maximum = [](auto& at) { return at.first.j == 0 ? at.of_block : at.m; };
-        steps.reference = [](double m) { return m; };
-        steps.exponent = [](double x, double m) { return x == kNone ? x : x - m; };
-      });
-      named("sum not reset", known).ways.push_back([=](Steps& steps) {
-        all_at_once(steps);
-        steps.begin = [](Accumulator& at, const Accumulator& left) { at.l = left.l; };
-      });
-      named("out added to old contents", known)  // and then divided
-          .ways.push_back(replace(&Steps::divided, [old](Sized O, double l, bool) {
-            if (std::isnan(old)) return Sized(old, StepRow::kAnyNaN);
-            return l == 0 ? Sized(old) : (O + Sized(old)) / l;
-          }));
-    };
     return seen;
   }
 
@@ -262,21 +194,6 @@ struct MergeCall {
   }
 };
 
-// In the words of parts.
-std::string of_parts(std::string text) {
-  for (const auto& [words, instead] :
-       {std::pair{"batch (\\d+), d1 1, d2 (\\d+), d3", "rows $1, parts $2, head_dim"},
-        {"batch (\\d+), row 0", "row $1"},
-        {"\\bbatch\\b", "row"},
-        {"block of keys|\\b(key|block)", "part"},
-        {"\\bx\\b", "part_lse"},
-        {"\\bv\\b", "part_out"},
-        {"\\bX\\b", "lse"},
-        {"\\bV\\b", "out"}})
-    text = std::regex_replace(text, std::regex(words), instead);
-  return text;
-}
-
 Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
   MergeCall call(problem, seed);
   std::optional<harness::WatchBehind> watch;
@@ -297,7 +214,7 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
   const std::string wrong =
       wrong_merge(call.part_out, call.part_lse, call.out.view(), call.lse.view());
   if (wrong.empty()) return {true, ""};
-  Verdict verdict = explained<SeenForward>(wrong, call.seen(), [=](const Probe& probe) {
+  return explained_merge(wrong, call.seen(), [=](const Probe& probe) {
     MergeCase other = problem;
     other.rows = probe.shape.queries, other.parts = probe.shape.keys;
     other.head_dim = probe.shape.head_dim, other.data = probe.data;
@@ -307,12 +224,6 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
     again.copy_back();
     return again.seen();
   });
-  verdict.diagnose = [named = verdict.diagnose] {
-    const Diagnosis found = named();
-    return Diagnosis{of_parts(found.name), of_parts(found.text), found.kind};
-  };
-  verdict.explain = [shown = verdict.explain] { return of_parts(shown()); };
-  return verdict;
 }
 
 Verdict judge_far_apart(std::uint64_t seed) {

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <numbers>
+#include <regex>
 
 namespace flash::harness {
 namespace {
@@ -117,6 +119,21 @@ struct Split : SplitSizes {
   }
 };
 
+// In the words of parts.
+std::string of_parts(std::string text) {
+  for (const auto& [words, instead] :
+       {std::pair{"batch (\\d+), d1 1, d2 (\\d+), d3", "rows $1, parts $2, head_dim"},
+        {"batch (\\d+), row 0", "row $1"},
+        {"\\bbatch\\b", "row"},
+        {"block of keys|\\b(key|block)", "part"},
+        {"\\bx\\b", "part_lse"},
+        {"\\bv\\b", "part_out"},
+        {"\\bX\\b", "lse"},
+        {"\\bV\\b", "out"}})
+    text = std::regex_replace(text, std::regex(words), instead);
+  return text;
+}
+
 }  // namespace
 
 void add_split_mistakes(std::vector<Mistake>& known, const SplitSizes& sizes) {
@@ -217,17 +234,102 @@ void add_split_mistakes(std::vector<Mistake>& known, const SplitSizes& sizes) {
   of_level("parts", "not divided by the sum of the weights",
            "the parts are weighed, but not divided by the sum of the weights", parts,
            [](Merge& at) { at.divides = false; });
-  of_level(
-      "base", "merge in base 2", "the weights of the parts are exp2(lse - m), and lse is in base e",
-      parts, [](Merge& at) {
-        at.weight = [](double m, double largest) { return exp_in_float((m - largest) * std::numbers::ln2); };
-      });
+  of_level("base", "merge in base 2",
+           "the weights of the parts are exp2(lse - m), and lse is in base e", parts,
+           [](Merge& at) {
+             at.weight = [](double m, double largest) {
+               return exp_in_float((m - largest) * std::numbers::ln2);
+             };
+           });
   of_level("base", "log2 in the merged lse",
            "lse is m + log2(l): m is in base e, and so the logarithm has to be", parts,
-           [](Merge& at) { at.lse = [](double m, double l) { return m + std::log(l) / std::numbers::ln2; }; });
+           [](Merge& at) {
+             at.lse = [](double m, double l) { return m + std::log(l) / std::numbers::ln2; };
+           });
   add("parts", "parts that overlap",
       "part s begins at key 512 s; it must begin at s * keys_of_part()",
       {way([](Split& at) { at.apart = 512; })});
+}
+
+SeenForward seen_merge(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse,
+                       double bound, double fill) {
+  const Index parts = part_out.extent(0), rows = part_out.extent(1), d = part_out.extent(2);
+  const Tensor<double, 4> zeros({rows, 1, parts, d});
+  SeenForward seen{.shape = {rows, 1, 1, parts, d},
+                   .k = {Tensor<double, 4>({rows, 1, 1, parts})},
+                   .v = {zeros},
+                   .has_scores = true,
+                   .out = Tensor<double, 4>({rows, 1, 1, d}),
+                   .lse = Tensor<double, 3>({rows, 1, 1}),
+                   .precision = precision_of<float>(bound),
+                   .lse_bound = bound,
+                   .key_by_key = true,
+                   .fill = fill};
+  const auto kept = std::make_shared<Tensor<double, 4>>(zeros);  // with what empty parts hold
+  for (Index row = 0; row < rows; ++row)
+    for (Index s = 0; s < parts; ++s) {
+      const double x = seen.k.values(row, 0, 0, s) = part_lse(0, s, row);
+      for (Index c = 0; c < d; ++c) {
+        (*kept)(row, 0, s, c) = part_out(s, row, c);
+        if (x != -INFINITY) seen.v.values(row, 0, s, c) = part_out(s, row, c);
+      }
+    }
+  seen.own_mistakes = [kept, count = static_cast<double>(parts),
+                       old = fill](std::vector<Mistake>& known) {
+    // The same as the last key, and as what is said of empty parts.
+    std::erase_if(known, [](auto& one) {
+      return one.name == "last block of keys left out" || one.name == "-inf minus -inf";
+    });
+    const Change all_at_once = [](Steps& steps) {  // no maximum grows
+      steps.sum = [](auto& at) { return at.l + at.sum; };
+      steps.before_PV = [](auto&) { return 1.0; };
+    };
+    const auto add = [&](const char* mistake, const char* text, const Change& change) {
+      known.push_back({mistake, text, "parts", Group::kAlone, false, {change}});
+    };
+    add("parts not weighed", "the parts are added without their weights", [=](Steps& steps) {
+      all_at_once(steps);
+      steps.exponent = [](double x, double) { return x == -INFINITY ? x : 0; };
+    });
+    add("divided by the number of parts",
+        "the result is divided by the number of parts; it must be by the sum of their weights",
+        replace(&Steps::divided, [count](Sized O, double, bool) { return O / count; }));
+    add("empty parts multiplied by 0",
+        "an empty part is not left out: its weight is 0, or exp(-inf - -inf), and 0 * NaN is NaN",
+        [kept](Steps& steps) {
+          steps.read[kV].from = kept.get();
+          steps.reference = [](double m) { return m; };
+          steps.computes = [](auto&, bool, bool, double) { return true; };
+        });
+    named("maximum of the first block kept", known).ways.push_back([=](Steps& steps) {
+      all_at_once(steps);
+      steps.computes = [](auto&, bool, bool, double) { return true; };
+      steps.maximum = [](auto& at) { return at.first.j == 0 ? at.of_block : at.m; };
+      steps.reference = [](double m) { return m; };
+      steps.exponent = [](double x, double m) { return x == -INFINITY ? x : x - m; };
+    });
+    named("sum not reset", known).ways.push_back([=](Steps& steps) {
+      all_at_once(steps);
+      steps.begin = [](Accumulator& at, const Accumulator& left) { at.l = left.l; };
+    });
+    named("out added to old contents", known)  // and then divided
+        .ways.push_back(replace(&Steps::divided, [old](Sized O, double l, bool) {
+          if (std::isnan(old)) return Sized(old, StepRow::kAnyNaN);
+          return l == 0 ? Sized(old) : (O + Sized(old)) / l;
+        }));
+  };
+  return seen;
+}
+
+Verdict explained_merge(const std::string& wrong, const SeenForward& seen,
+                        const std::function<SeenForward(const Probe&)>& again) {
+  Verdict verdict = explained<SeenForward>(wrong, seen, again);
+  verdict.diagnose = [diagnose = verdict.diagnose] {
+    const Diagnosis found = diagnose();
+    return Diagnosis{of_parts(found.name), of_parts(found.text), found.kind};
+  };
+  verdict.explain = [explain = verdict.explain] { return of_parts(explain()); };
+  return verdict;
 }
 
 }  // namespace flash::harness
