@@ -115,9 +115,8 @@ struct Cache {
     const DecodeShape& of = size.shape;
     for (Index n = 0; n < out.size(); ++n)
       if (!std::isfinite(static_cast<double>(out.data()[n])))
-        return {"out of batch " + to_string(n / (of.heads * of.head_dim)) + ", head " +
-                to_string(n / of.head_dim % of.heads) + " has no finite number in column " +
-                to_string(n % of.head_dim)};
+        return {"out has no finite number in column " + to_string(n % of.head_dim) + " of row " +
+                to_string(n / of.head_dim)};
     Verdict verdict;
     Index n = of.batch * of.kv_heads;
     for (const AttentionInputs<T>& part : parts) {

@@ -216,7 +216,7 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
   if (wrong.empty()) return {true, ""};
   return explained_merge(wrong, call.seen(), [=](const Probe& probe) {
     MergeCase other = problem;
-    other.rows = probe.shape.queries, other.parts = probe.shape.keys;
+    other.rows = probe.shape.batch * probe.shape.queries, other.parts = probe.shape.keys;
     other.head_dim = probe.shape.head_dim, other.data = probe.data;
     other.lse = nullptr, other.nan_part = -1;
     MergeCall again(other, seed, probe.fill);

@@ -124,6 +124,7 @@ std::string of_parts(std::string text) {
   for (const auto& [words, instead] :
        {std::pair{"batch (\\d+), d1 1, d2 (\\d+), d3", "rows $1, parts $2, head_dim"},
         {"batch (\\d+), row 0", "row $1"},
+        {"\\bbatches\\b", "rows"},
         {"\\bbatch\\b", "row"},
         {"block of keys|\\b(key|block)", "part"},
         {"\\bx\\b", "part_lse"},
@@ -173,6 +174,7 @@ void add_split_mistakes(std::vector<Mistake>& known, const SplitSizes& sizes) {
   known.back().makes_nan = true;
   more("-inf minus -inf", [](Split& at) { at.asks_at_weight = false; });
   more("-inf minus -inf", [](Split& at) { at.asks_at_alpha = false; });
+  named("-inf minus -inf", known).makes_nan = true;
   more("not divided by the sum", [](Split& at) { at.of_groups.divides = false; });
   for (const double small : {1e-5, 1e-6, 1e-7})  // beside the sum of the parts' weights
     named("small number added to the sum", known)
