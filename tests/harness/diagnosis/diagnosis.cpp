@@ -375,7 +375,9 @@ Diagnosis of_this_case_alone(const Seen& seen, const std::function<Seen(const Pr
                 "unsigned short at 65535.",
             "offsets"};
   const Probe same{seen.shape, Data::kNormal};
-  if (Probe apart = same; apart.shares_none = true, is_right(apart) && !is_right(same))
+  if (Probe apart = same;
+      apart.shares_none = true,
+      is_right(apart) && !is_right(same) && is_right(apart))  // nothing is kept between calls
     return {"stride of 0",
             "With memory of its own for each head or batch the same problem is right. Here one "
             "tensor serves all of them: a stride is 0, which the contract allows.",
