@@ -111,6 +111,11 @@ RIGHT = (
     ("constexpr int kStart = 3;",
      "static int calls = kStart + sizeof(float); y[0] = ++calls + __builtin_clz(n);"),
     ("", "y[0] = std::is_same_v<int, int> ? int(sizeof(std::size_t)) : 0;"),
+    # Left out before a compiler reads it.
+    ("", "\n#if 0\nstd::vector<int> old; struct A{ }\n#endif\n"),
+    ("", "\n#ifdef NOBODY\nthrow n;\n#elif defined(NOBODY) && NOBODY > 3\nrand();\n#endif\n"),
+    ("\n#define SLOW 0\n#if SLOW\nint f();\n#else\n__device__ int f();\n#endif\n", "y[0] = f();"),
+    ("\n#define OWN\n#ifdef OWN\n__device__ int f();\n#else\nint f();\n#endif\n", "y[0] = f();"),
 )
 
 
@@ -160,6 +165,7 @@ class Spaces(Test):
 
     def test_right_code_is_welcome(self):
         self.assertEqual(self.found(source(RIGHT)[1]), {})
+        self.assertEqual(self.found("#if FLASH_UNKNOWN\n#else\n" + "struct A{" * 3000), {})
 
     def test_the_courses_kernels_are_welcome(self):
         files = [file for part in manifest.load_parts() for file in part.folder.rglob("*.cu")]

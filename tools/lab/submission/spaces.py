@@ -6,6 +6,7 @@ It knows names, and no types, and says only what is sure. nvcc finds more.
 """
 
 import itertools
+import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,10 @@ _TOKEN = re.compile(
     | (?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"|(?P<open>.*))
     | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
     | \.?\d(?:'?[\w.]|(?<=[eEpP])[+-])* | (?P<word>[^\W\d]\w*) | ::|->|[=!<>]=|\S""")
-_EMULATED = re.compile(r"\s*#\s*if(def)?\s+FLASH_SIMT\b")
+# In a condition of the preprocessor: !NAME, NAME > 3.
+_TERM = re.compile(r"\s*(!?)\s*(\w+)\s*(?:([=!<>]=?)\s*(\d+)\s*)?")
+_COMPARED = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+             ">": operator.gt, ">=": operator.ge}
 _CLASS = {"class", "struct", "union", "enum"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _DEVICE = {"__device__", "__global__"}
@@ -84,12 +88,17 @@ class _Unended(Exception):
 
 def findings(text: str, course: Path) -> list[str]:
     """A sentence each. `course` is the folder of the headers that the file includes."""
-    headers = list(_included(text, course, {}).values())
-    macros = dict(found for each in (*headers, text) for found in _macros(each))
     try:
-        own = _read(text, macros)
+        return _findings(text, list(_included(text, course, {}).values()))
     except _Unended as unended:
         return [str(unended)]
+    except (IndexError, RuntimeError):  # no C++; RuntimeError is also what is nested too deeply
+        return []
+
+
+def _findings(text: str, headers: Sequence[str]) -> list[str]:
+    macros = _macros(*headers, text)
+    own = _read(text, macros)
     known = _File()
     gpu_has = {"free", "max", "size" if "cooperative_groups" in text else ""}
     for file in (own, *(_read(header, macros) for header in headers)):
@@ -111,11 +120,36 @@ def _included(text: str, course: Path, known: dict[str, str]) -> dict[str, str]:
     return known
 
 
-def _macros(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Those that stand for CUDA's words."""
-    for name, words in re.findall(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.*)", text):
-        if found := re.findall(r"__(?:device|global|host|constant)__", words):
-            yield name, found
+def _macros(*texts: str) -> dict[str, list[str]]:
+    """Each with the number, or those of CUDA's words, that it stands for."""
+    known: dict[str, list[str]] = {}
+    for text in texts:
+        for name, words in re.findall(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", text):
+            found = re.findall(r"__(?:device|global|host|constant)__|(?<=^ )\d+$", words)
+            known[name] = found or known.get(name, [])
+    return known
+
+
+def _is_false(condition: str, macros: Mapping[str, list[str]]) -> bool:
+    """Surely, for nvcc: a name that neither the file nor a compiler defines is 0."""
+    def is_false(term: str) -> bool:
+        found = _TERM.fullmatch(term)
+        if not found:
+            return False
+        negated, name, compared, number = found.groups()
+        value = {"__CUDACC__": "1", "true": "1"}.get(name) or "".join(macros.get(name, "0"))
+        if name.isdecimal():
+            value = name
+        if not value.isdecimal() or name.startswith("_") and name != "__CUDACC__":
+            return False
+        is_true = _COMPARED[compared](int(value), int(number)) if compared in _COMPARED else \
+            value != "0"
+        return is_true == bool(negated)
+    plain = re.sub(r"//.*|/\*.*?\*/", "", condition)
+    plain = re.sub(r"\bdefined\b\s*(?:\(\s*(\w+)\s*\)|(\w+))", lambda found: "?" if (
+        name := found[1] or found[2]) in macros else name, plain)
+    return len(condition) < 200 and all(
+        any(map(is_false, either.split("&&"))) for either in plain.split("||"))
 
 
 def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]:
@@ -372,21 +406,27 @@ def _read(text: str, macros: Mapping[str, list[str]]) -> _File:
 
 
 def _tokens(text: str, macros: Mapping[str, list[str]]) -> list[_Token]:
-    """Without comments and directives; of an #if its first branch; a macro that stands for one of
-    CUDA's words is those. As nvcc reads it."""
-    kept, skipping = [], 0
+    """Without comments and directives; of an #if the first branch that is not surely left out; a
+    macro that stands for one of CUDA's words is those. As nvcc reads it."""
+    kept: list[str] = []
+    branches: list[str] = []  # of each open #if
     joined = re.sub(r"\\\n", lambda _: "\x00", text)
     for line in joined.split("\n"):
         directive = re.match(r"\s*#\s*(\w+)", line)
         if directive:
-            name = directive[1]
-            if name.startswith("if") and (skipping or _EMULATED.match(line)):
-                skipping += 1
-            elif name in ("else", "elif") and skipping < 2:
-                skipping = 1 - skipping
-            elif name == "endif" and skipping:
-                skipping -= 1
-        kept.append("\x00" * line.count("\x00") if directive or skipping else line)
+            name, condition = directive[1], line[directive.end():].replace("\x00", " ")
+            if name in ("ifdef", "ifndef"):
+                condition = "!" * (name == "ifndef") + "defined " + condition
+            left_out = _is_false(condition, macros)
+            if name.startswith("if"):
+                branches.append("left out" if left_out else "read")
+            elif name in ("else", "elif") and branches:
+                branches[-1] = "behind it" if branches[-1] != "left out" else (
+                    "left out" if name == "elif" and left_out else "read")
+            elif name == "endif" and branches:
+                branches.pop()
+        is_read = not directive and all(branch == "read" for branch in branches)
+        kept.append(line if is_read else "\x00" * line.count("\x00"))
     text = "\n".join(kept).replace("\x00", "\n")
     found, line, last = [], 1, 0
     for match in _TOKEN.finditer(text):
@@ -518,7 +558,7 @@ def unset(text: str) -> dict[int, str]:
     plain = set(re.findall(r"\bstruct\s+(\w+)\s*\{[^{}()=]*\}", text))
     return {token.line: f"`{token.text}` is used before anything is assigned to it: it begins with "
                         "any number, here with -1.69e38"
-            for function in _read(text, dict(_macros(text))).functions
+            for function in _read(text, _macros(text)).functions
             if function.specifiers & _DEVICE for token in _unset(function.tokens, plain)}
 
 
