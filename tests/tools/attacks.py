@@ -340,6 +340,10 @@ CUDA_ATTACKS = {
         "__host__ __device__ Value(const Value& from) : p(from.p) { "
         "if (threadIdx.x == 1) p[0] = 1; } };\n__global__ void hidden(Value) {}", "",
         'launch("hidden", hidden, {.grid = 1, .block = 32}, Value(pass.out.data()));' + _LAUNCH),
+    "a fragment of its own": (
+        "#include <mma.h>\nstruct Own { float* p; __device__ operator float() const { p[0] = 1; "
+        "return 0; } };\ntemplate <> class nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, "
+        "16, __half, int> { public: Own x[8]; };", "", _LAUNCH),
     "a launch of what is no kernel": (
         "inline void other(int) {}", "",
         'launch("other", other, {.grid = 1, .block = 1}, 1);' + _LAUNCH),

@@ -497,3 +497,28 @@ class Source(Test):
                            ("#pragma GCC optimize(3)", ["#pragma GCC optimize(3)"])):
             said = read.findings(f"int before;\n{read.mark}\n# 1 \"a.cu\"\n{own}\n")
             self.assertEqual([re.search("`(.*)`", one)[1] for one in said], found, own)
+
+    def test_templates_of_libraries_have_no_versions_of_a_files_own(self):
+        read = source.Source("", paths.ROOT)
+        for own, is_foreign in (
+                ("template <> class nvcuda::wmma::fragment<A, 16, int> { Own x[8]; };", True),
+                ("template <class T> struct alignas(sizeof(int)) s::tuple<Own<T>> {};", True),
+                ("template <> struct ::std::tuple_size<Own> {};", True),
+                ("template <> inline constexpr bool std::is_same_v<Own, float> = true;", True),
+                ("template <class T> constexpr bool s::is_same_v<Own<T>, T>{true};", True),
+                ("template <> constexpr decltype(true) std::is_same_v<Own, A<(1 == 1)>> = true;",
+                 True),
+                ("template <class T> auto f(T x) -> std::vector<T> { return {x}; }", False),
+                ("template <class T, class = std::enable_if_t<(sizeof(T) > 4)>> void f();", False),
+                ("namespace std { template <> struct tuple<Own>; }", True),
+                ("namespace nvcuda::wmma { }", True), ("namespace groups = std;", False),
+                ("template <int N> struct Own : std::array<int, N> {};", False),
+                ("template <int N> struct Own : std::true_type { std::size_t n = N; };", False),
+                ("template <class T> std::array<T, 3> f(std::array<T, 3> a) { return a; }", False),
+                ("template <class T> constexpr int f = sizeof(T);", False),
+                ("template <> constexpr int f<std::size_t> = 3;", False),
+                ("template <class T, std::size_t N> __device__ void f(T (&a)[N]) { a[0] = {}; }",
+                 False),
+                ("template <> struct Own<flash::Half> { static constexpr int n = 2; };", False)):
+            said = read.findings(f"int before;\n{read.mark}\n# 1 \"a.cu\"\n{own}\n")
+            self.assertEqual(any("of a library" in one for one in said), is_foreign, own)

@@ -39,6 +39,8 @@ _TOKEN = re.compile(
     r"|(?P<line>^\#.*$)|(?P<word>[^\W\d]\w*)", re.MULTILINE)
 
 
+_OF_A_LIBRARY = re.compile(r"namespace\s+(::\s*)?(std|nvcuda|cooperative_groups|__\w+)\b[\w\s:]*$")
+
 _MANY = 8  # findings: in a header that nobody may include
 
 
@@ -83,6 +85,12 @@ class Source:
                     found.append(f"{place} has `{word}`: {why}")
             if len(found) > _MANY:
                 break
+        code = _TOKEN.sub(lambda token: token["word"] or " ", own)
+        for statement in re.findall(r"[^;{}]+.", code):
+            if _is_foreign(statement):
+                shown = " ".join(statement.split())[:60]
+                found.append(f"it has `{shown}`: a kernel needs no template of a library in a "
+                             "version of its own, and the checks would not see what that does")
         if odd := re.search(r"[^ -~\s]|[\\$@`]", _TOKEN.sub("", own)):
             found.append(f"it has the character {odd[0]!r} outside of a text")
         if len(found) > _MANY and not file.endswith(".cu"):
@@ -100,6 +108,40 @@ class Source:
             unseen = re.match(r"__(asm|attribute|atomic|sync|builtin)", word)
             return _UNSEEN if unseen else _RESERVED
         return _WORDS.get(word, "")
+
+
+def _is_foreign(statement: str) -> bool:
+    """Whether a declaration, with the `;` or `{` behind it, specialises a class or a variable of
+    another namespace, or opens a library's. What the emulator's own code does with them nobody
+    checks."""
+    if statement.endswith("{") and _OF_A_LIBRARY.search(statement[:-1]):
+        return True
+    _, word, rest = statement.partition("template")
+    while word and rest.lstrip().startswith("<"):
+        rest = rest[_end_of_list(rest, rest.index("<")):].lstrip()
+        if rest.startswith("template"):
+            rest = rest.removeprefix("template")
+            continue
+        if re.match(r"(struct|class|union)\b", rest):
+            return bool(re.match(r"[^<:]*::", rest))
+        of_others, end = re.compile(r"(->[\w\s:]*)?::\s*\w+\s*<"), 0
+        while name := of_others.search(rest, end):  # of a variable, before its value
+            end = _end_of_list(rest, name.end() - 1)
+            if not name[1] and re.compile(r"\s*[={]").match(rest, end):
+                return True
+        return False
+    return False
+
+
+def _end_of_list(text: str, begin: int) -> int:
+    """Behind the `>` for the `<` at `begin`, without what stands in parentheses."""
+    angles = parentheses = 0
+    for at in range(begin, len(text)):
+        parentheses += (text[at] in "([") - (text[at] in ")]")
+        angles += parentheses == 0 and (text[at] == "<") - (text[at] == ">")
+        if angles == 0 and parentheses == 0:
+            return at + 1
+    return len(text)
 
 
 def _names_of_cuda(text: str) -> set[str]:
