@@ -23,8 +23,6 @@
 
 namespace flash::gradients {
 
-using mma::pack;
-
 inline std::string why_not_on_hopper(const AttentionProblem& problem) {
   const std::string why = why_not_hopper();
   return why.empty() ? why_not(problem) : why;
