@@ -103,7 +103,7 @@ TEST_CASE("each mistake has a program, and each program's name a mistake") {
 
 TEST_CASE("each kind of mistake has a hint, and each hint a mistake") {
   Names kinds{"launch", "offsets", "precision", "slices"}, hints;
-  kinds.insert({"groups", "last-queries", "pages", "parts"});  // decode/own_mistakes.cpp
+  kinds.insert({"groups", "last-queries", "pages", "parts"});  // of decoding
   for (const Mistake& mistake : all_mistakes()) kinds.insert(mistake.kind);
   const std::string text = text_of("harness/diagnosis/hints.toml");
   const std::regex entry("([\\w-]+) = \"\"\"");
