@@ -111,6 +111,7 @@ RIGHT = (
     ("constexpr int kStart = 3;",
      "static int calls = kStart + sizeof(float); y[0] = ++calls + __builtin_clz(n);"),
     ("", "y[0] = std::is_same_v<int, int> ? int(sizeof(std::size_t)) : 0;"),
+    ("\n#define KERNEL(name) __global__ void name(float* to)\nKERNEL(never) { *to = 1; }", ""),
     # Left out before a compiler reads it.
     ("", "\n#if 0\nstd::vector<int> old; struct A{ }\n#endif\n"),
     ("", "\n#ifdef NOBODY\nthrow n;\n#elif defined(NOBODY) && NOBODY > 3\nrand();\n#endif\n"),

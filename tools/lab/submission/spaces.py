@@ -124,7 +124,7 @@ def _macros(*texts: str) -> dict[str, list[str]]:
     """Each with the number, or those of CUDA's words, that it stands for."""
     known: dict[str, list[str]] = {}
     for text in texts:
-        for name, words in re.findall(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", text):
+        for name, words in re.findall(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])(.*)", text):
             found = re.findall(r"__(?:device|global|host|constant)__|(?<=^ )\d+$", words)
             known[name] = found or known.get(name, [])
     return known
