@@ -38,6 +38,11 @@ std::vector<AttentionCase> cases_of_all_gradients() {
       {.name = "very negative scores (ragged)",
        .shape = {1, 1, 40, 200, 16},
        .data = kVeryNegative},
+      // Scores that are rounded to Half on the way give weights that are wrong by a tenth.
+      {.name = "bfloat16: large scores",
+       .shape = {1, 1, 33, 40, 64},
+       .data = kLargeScores,
+       .type = kBFloat16},
       // A NaN reaches the gradients that see it and no others: none of it is lost, and nowhere a 0
       // is multiplied by it.
       {.name = "NaN in v", .shape = {2, 2, 140, 140, 8}, .causal = true, .data = kNaN},

@@ -6,7 +6,7 @@ namespace flash::harness {
 // What makes the scores of a problem hard; v is N(0, 1) where nothing else is said. Pattern
 // (common/inputs.hpp) says what most of them find.
 enum class Data {
-  kNormal,         // N(0, 1)
+  kNormal,         // N(0, 1), with BFloat16's columns of v: exponent_of_column()
   kHalfNormal,     // N(0, 0.5^2), v too: what the course's sources take
   kLargeScores,    // to about +-200
   kRising,         // by 300 in every row

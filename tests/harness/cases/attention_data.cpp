@@ -29,7 +29,11 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
                    kQuietNaN = std::numeric_limits<double>::quiet_NaN();
   Random random(seed);
   switch (data) {
-    case Data::kNormal: break;
+    case Data::kNormal:
+      if constexpr (std::is_same_v<T, BFloat16>)
+        each(v,
+             [](double value, Index, Index c) { return std::ldexp(value, exponent_of_column(c)); });
+      break;
     case Data::kHalfNormal:
       for (Tensor<T, 4>* x : {&q, &k, &v})
         each(*x, [](double value, Index, Index) { return 0.5 * value; });
