@@ -391,7 +391,11 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
             symbols.output, sections.output, EXPORTS, bench.provided[build.backend],
             build.backend if task.is_cuda else CPU, text))
         if build.backend == EMULATED:
-            _refuse(bench, spaces.findings(text, work / "course"))
+            def preprocess(conditions: str) -> str:
+                (work / "build/conditions.cc").write_text(conditions)
+                ended = tool(build.flags[0], "-E", "-P", "-std=c++20", "/build/conditions.cc")
+                return ended.output if ended.code == 0 else ""
+            _refuse(bench, spaces.findings(text, work / "course", preprocess))
         stubs, wrapped = assembly.stubs(
             (work / "build/student.s").read_text()) if build.backend == CHECKED else ("", [])
         (work / "build/stubs.s").write_text(stubs)

@@ -6,8 +6,9 @@ It knows names, and no types, and says only what is sure. nvcc finds more.
 """
 
 import itertools
-import operator
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +20,9 @@ _TOKEN = re.compile(
     | (?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"|(?P<open>.*))
     | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
     | \.?\d(?:'?[\w.]|(?<=[eEpP])[+-])* | (?P<word>[^\W\d]\w*) | ::|->|[=!<>]=|\S""")
-# In a condition of the preprocessor: !NAME, NAME > 3.
-_TERM = re.compile(r"\s*(!?)\s*(\w+)\s*(?:([=!<>]=?)\s*(\d+)\s*)?")
-_COMPARED = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
-             ">": operator.gt, ">=": operator.ge}
+_CONDITIONS = re.compile(r"\s*#\s*(if|ifn?def|elif|elifn?def|else|endif|define|undef)\b")
+# What nvcc defines while it reads code of the GPU.
+_OF_NVCC = "#define __CUDACC__ 1\n#define __NVCC__ 1\n#define __CUDA_ARCH__ 900\n"
 _CLASS = {"class", "struct", "union", "enum"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _DEVICE = {"__device__", "__global__"}
@@ -86,22 +86,37 @@ class _Unended(Exception):
     """What the compiler does not read, as behind #if 0: to read on behind each takes for ever."""
 
 
-def findings(text: str, course: Path) -> list[str]:
+Preprocess = Callable[[str], str]  # a text of directives and numbers; "" where that failed
+
+
+def at_home(text: str) -> str:
+    """For text that nobody has to be protected from."""
+    compiler = shutil.which("c++") or shutil.which("g++") or "c++"
+    try:
+        ended = subprocess.run([compiler, "-E", "-P", "-std=c++20", "-x", "c++", "-"], input=text,
+                               capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return ended.stdout if ended.returncode == 0 else ""
+
+
+def findings(text: str, course: Path, preprocess: Preprocess = at_home) -> list[str]:
     """A sentence each. `course` is the folder of the headers that the file includes."""
     try:
-        return _findings(text, list(_included(text, course, {}).values()))
+        return _findings(text, list(_included(text, course, {}).values()), preprocess)
     except _Unended as unended:
         return [str(unended)]
     except (IndexError, RuntimeError):  # no C++; RuntimeError is also what is nested too deeply
         return []
 
 
-def _findings(text: str, headers: Sequence[str]) -> list[str]:
-    macros = _macros(*headers, text)
-    own = _read(text, macros)
+def _findings(text: str, headers: Sequence[str], preprocess: Preprocess) -> list[str]:
+    *read, own_text = _without_conditions([*headers, text], preprocess)
+    macros = dict(found for each in (*headers, text) for found in _macros(each))
+    own = _read(own_text, macros)
     known = _File()
     gpu_has = {"free", "max", "size" if "cooperative_groups" in text else ""}
-    for file in (own, *(_read(header, macros) for header in headers)):
+    for file in (own, *(_read(header, macros) for header in read)):
         for kind in ("names", "methods"):
             for name, declared in getattr(file, kind).items():
                 if file is own or not (_STD.fullmatch(name) or name in gpu_has):
@@ -120,36 +135,34 @@ def _included(text: str, course: Path, known: dict[str, str]) -> dict[str, str]:
     return known
 
 
-def _macros(*texts: str) -> dict[str, list[str]]:
-    """Each with the number, or those of CUDA's words, that it stands for."""
-    known: dict[str, list[str]] = {}
+def _without_conditions(texts: Sequence[str], preprocess: Preprocess) -> list[str]:
+    """Without directives and what they leave out for nvcc, as the compiler's own preprocessor says.
+    It reads a number in the place of all that stands between two of them."""
+    pieces: list[list[str]] = []  # of each text, in turns with its directives
+    asked = [_OF_NVCC]
     for text in texts:
-        for name, words in re.findall(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])(.*)", text):
-            found = re.findall(r"__(?:device|global|host|constant)__|(?<=^ )\d+$", words)
-            known[name] = found or known.get(name, [])
-    return known
+        lines = re.sub(r"\\\n", lambda _: "\x00", text).split("\n")
+        pieces.append([])
+        for is_condition, group in itertools.groupby(lines, lambda one: bool(
+                _CONDITIONS.match(one))):
+            plain = list(group)
+            pieces[-1].append("\n".join(
+                "\x00" * line.count("\x00") if is_condition or re.match(r"\s*#", line) else line
+                for line in plain))
+            asked += ([line.replace("\x00", " ") for line in plain] if is_condition
+                      else [f"{len(pieces) - 1} {len(pieces[-1])}"])
+    answer = preprocess("\n".join(asked) + "\n")
+    kept = set(re.findall(r"(?m)^(\d+ \d+)$", answer))
+    return ["\n".join(
+        piece if not kept or f"{of} {n}" in kept else re.sub("[^\n\x00]", "", piece)
+        for n, piece in enumerate(each, 1)).replace("\x00", "\n") for of, each in enumerate(pieces)]
 
 
-def _is_false(condition: str, macros: Mapping[str, list[str]]) -> bool:
-    """Surely, for nvcc: a name that neither the file nor a compiler defines is 0."""
-    def is_false(term: str) -> bool:
-        found = _TERM.fullmatch(term)
-        if not found:
-            return False
-        negated, name, compared, number = found.groups()
-        value = {"__CUDACC__": "1", "true": "1"}.get(name) or "".join(macros.get(name, "0"))
-        if name.isdecimal():
-            value = name
-        if not value.isdecimal() or name.startswith("_") and name != "__CUDACC__":
-            return False
-        is_true = _COMPARED[compared](int(value), int(number)) if compared in _COMPARED else \
-            value != "0"
-        return is_true == bool(negated)
-    plain = re.sub(r"//.*|/\*.*?\*/", "", condition)
-    plain = re.sub(r"\bdefined\b\s*(?:\(\s*(\w+)\s*\)|(\w+))", lambda found: "?" if (
-        name := found[1] or found[2]) in macros else name, plain)
-    return len(condition) < 200 and all(
-        any(map(is_false, either.split("&&"))) for either in plain.split("||"))
+def _macros(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Those that stand for CUDA's words."""
+    for name, words in re.findall(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.*)", text):
+        if found := re.findall(r"__(?:device|global|host|constant)__", words):
+            yield name, found
 
 
 def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]:
@@ -406,28 +419,7 @@ def _read(text: str, macros: Mapping[str, list[str]]) -> _File:
 
 
 def _tokens(text: str, macros: Mapping[str, list[str]]) -> list[_Token]:
-    """Without comments and directives; of an #if the first branch that is not surely left out; a
-    macro that stands for one of CUDA's words is those. As nvcc reads it."""
-    kept: list[str] = []
-    branches: list[str] = []  # of each open #if
-    joined = re.sub(r"\\\n", lambda _: "\x00", text)
-    for line in joined.split("\n"):
-        directive = re.match(r"\s*#\s*(\w+)", line)
-        if directive:
-            name, condition = directive[1], line[directive.end():].replace("\x00", " ")
-            if name in ("ifdef", "ifndef"):
-                condition = "!" * (name == "ifndef") + "defined " + condition
-            left_out = _is_false(condition, macros)
-            if name.startswith("if"):
-                branches.append("left out" if left_out else "read")
-            elif name in ("else", "elif") and branches:
-                branches[-1] = "behind it" if branches[-1] != "left out" else (
-                    "left out" if name == "elif" and left_out else "read")
-            elif name == "endif" and branches:
-                branches.pop()
-        is_read = not directive and all(branch == "read" for branch in branches)
-        kept.append(line if is_read else "\x00" * line.count("\x00"))
-    text = "\n".join(kept).replace("\x00", "\n")
+    """Without comments; a macro that stands for one of CUDA's words is those."""
     found, line, last = [], 1, 0
     for match in _TOKEN.finditer(text):
         line += text.count("\n", last, match.start())
@@ -556,9 +548,10 @@ _NUMBERS = re.compile(r"float[1-4]?|double[1-4]?|u?int[1-4]?|unsigned|long|short
 def unset(text: str) -> dict[int, str]:
     """The lines of a kernel that take the value of a local variable which nobody has set."""
     plain = set(re.findall(r"\bstruct\s+(\w+)\s*\{[^{}()=]*\}", text))
+    own, = _without_conditions([text], at_home)
     return {token.line: f"`{token.text}` is used before anything is assigned to it: it begins with "
                         "any number, here with -1.69e38"
-            for function in _read(text, _macros(text)).functions
+            for function in _read(own, dict(_macros(text))).functions
             if function.specifiers & _DEVICE for token in _unset(function.tokens, plain)}
 
 
