@@ -42,7 +42,8 @@ struct Work {
   std::uint64_t busiest = 0;  // of the busiest thread between two barriers of a block, together
   std::uint64_t threads = 0;  // of the largest block
   std::uint64_t readers = 0;  // of these, how many read anything in any block
-  std::uint64_t blocks = 0, atomics = 0;  // of all launches; atomic operations
+  std::uint64_t blocks = 0;   // of all launches
+  std::uint64_t atomics = 0;  // operations, of the thread of each block that makes most, together
 
   void operator+=(const Work& other) {
     reads += other.reads, busiest += other.busiest;

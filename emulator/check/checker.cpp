@@ -47,6 +47,7 @@ void Checker::start_block(unsigned threads) {
   uses_registers_ = false;
   clocks_.start_block(threads, worker_.block_number());
   std::fill_n(work_.begin(), threads, 0);
+  std::fill_n(atomics_.begin(), threads, 0);
   work_before_ = flash_simt_work;
   if (Counts::wanted() != nullptr) straight_code_.start_block();
   threads_ = threads;
@@ -68,6 +69,7 @@ void Checker::end_block() {
   count_local_bytes();
   share_work();
   ++work.blocks;
+  work.atomics += *std::max_element(atomics_.begin(), atomics_.begin() + threads_);
   work.threads = std::max<std::uint64_t>(work.threads, threads_);
   DeviceMemory::instance().end_block(is_first_block_);
 }
@@ -165,7 +167,7 @@ void Checker::access_by_emulator(const void* address, std::size_t bytes, bool is
 void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) {
   Touch touch{static_cast<const char*>(address), bytes, AccessKind::kAtomic, pc};
   if (!places_.find(touch)) return outside(touch);
-  ++work.atomics;
+  ++atomics_[clocks_.thread()];
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
     touch.bytes = 1;  // the text has the size already
     stop(kMisaligned, pc,

@@ -135,9 +135,10 @@ class Checker final : public Checks {
   WarpAccesses warp_accesses_;
   StraightCode straight_code_;
   std::array<RegisterWatch, kMostThreads> registers_{};
-  unsigned threads_ = 0;                            // of the block
-  std::array<std::uint64_t, kMostThreads> work_{};  // of each since the last barrier
-  std::uint64_t work_before_ = 0;                   // of flash_simt_work
+  unsigned threads_ = 0;                               // of the block
+  std::array<std::uint64_t, kMostThreads> work_{};     // of each since the last barrier
+  std::array<std::uint64_t, kMostThreads> atomics_{};  // of each
+  std::uint64_t work_before_ = 0;                      // of flash_simt_work
   std::set<std::array<std::uintptr_t, 3>> reported_;
   // Where threads read what they then gave to an atomicCAS(), as in the loop of CUDA's manual. Such
   // a read may race with atomic operations; until the block ends, any may turn out to be one.

@@ -18,14 +18,6 @@ bool is_library(const Module& module, const char* name) {
   return module.path.find(std::string("/") + name) != std::string::npos;
 }
 
-// Whether a mangled name is that of a function in the emulator's headers, whose accesses nobody
-// checks: assembly.py leaves them as they are.
-bool is_emulators(const std::string& name) {
-  const std::size_t at = name.find_first_not_of("ZNKL", 2);
-  return at != name.npos && (name.compare(at, 11, "5flash4simt") == 0 ||
-                             name.compare(at, 25, "6nvcuda4wmma11simt_detail") == 0);
-}
-
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -52,8 +44,8 @@ void flash_simt_called(const void* target, std::uint64_t, const void* return_add
   const Module& own = module_of(return_address);
   const auto value = reinterpret_cast<std::uintptr_t>(target);
   if (value >= own.begin && value < own.end) {
-    const std::string name = function_at(own, value);
-    if (!name.empty() && (worker == nullptr || !is_emulators(name))) return;
+    if (worker == nullptr ? !function_at(own, value).empty() : is_function_of_file(own, value))
+      return;
   } else if (worker == nullptr) {
     const Module& other = module_of(target);
     if (is_library(other, "libstdc++") || is_library(other, "libflash_common")) return;

@@ -52,7 +52,7 @@ Answer launch(const Request& request, const std::string& more) {
   std::memcpy(&called, arguments.bytes, sizeof called);
   const Module& module = module_of(request.address);
   if (called != request.address ||
-      !is_function(module, reinterpret_cast<std::uintptr_t>(request.address)) ||
+      !is_function_of_file(module, reinterpret_cast<std::uintptr_t>(request.address)) ||
       !calls_kernel(function_at(module, reinterpret_cast<std::uintptr_t>(request.run))))
     throw Error("a launch of what is no kernel");
   list.push_back({nullptr, 0});

@@ -85,8 +85,13 @@ Symbol thread_local_symbol(const Module& module, std::size_t offset);
 
 // The mangled name of the function of the module that begins at `address`; "" where none does.
 std::string function_at(const Module& module, std::uintptr_t address);
-inline bool is_function(const Module& module, std::uintptr_t address) {
-  return !function_at(module, address).empty();
+// Whether one does that is not of the emulator's headers. The accesses of those nobody checks:
+// assembly.py leaves them as they are.
+inline bool is_function_of_file(const Module& module, std::uintptr_t address) {
+  const std::string name = function_at(module, address);
+  const std::size_t at = name.find_first_not_of("ZNKL", 2);
+  return at != name.npos && name.compare(at, 11, "5flash4simt") != 0 &&
+         name.compare(at, 25, "6nvcuda4wmma11simt_detail") != 0;
 }
 
 // The bytes of the __shared__ variables in `kernel`, without those in functions that it calls.

@@ -502,10 +502,15 @@ class Source(Test):
         read = source.Source("", paths.ROOT)
         for own, is_foreign in (
                 ("template <> class nvcuda::wmma::fragment<A, 16, int> { Own x[8]; };", True),
-                ("template <class T> struct alignas(sizeof(int)) s::tuple<Own<T>> {};", True),
+                ("template <class T> struct alignas(sizeof(int)) std::tuple<Own<T>> {};", True),
                 ("template <> struct ::std::tuple_size<Own> {};", True),
                 ("template <> inline constexpr bool std::is_same_v<Own, float> = true;", True),
-                ("template <class T> constexpr bool s::is_same_v<Own<T>, T>{true};", True),
+                ("namespace s = std; template <class T> constexpr bool s::is_same_v<T, Own>{1};",
+                 True),
+                ("namespace [[maybe_unused]] nvcuda {", True),
+                ("template <class T> T twice(T x) requires std::floating_point<T> {", False),
+                ("template <class T> requires std::floating_point<T> T twice(T x) {", False),
+                ("template <> struct Outer::Width<float> {", False),
                 ("template <> constexpr decltype(true) std::is_same_v<Own, A<(1 == 1)>> = true;",
                  True),
                 ("template <class T> auto f(T x) -> std::vector<T> { return {x}; }", False),

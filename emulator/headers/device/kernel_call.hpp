@@ -65,7 +65,8 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
   const Call call{kernel, arguments};
   return std::apply(
       [&](const Parameters&... values) {
-        const KernelCall::Argument list[] = {{&values, sizeof values}..., {nullptr, 0}};
+        const KernelCall::Argument list[] = {{__builtin_addressof(values), sizeof values}...,
+                                             {nullptr, 0}};
         return run({.name = name,
                     .function = reinterpret_cast<const void*>(kernel),
                     .grid = grid,

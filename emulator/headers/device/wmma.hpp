@@ -29,8 +29,10 @@ inline float __float_to_tf32(float value) {
   return __builtin_bit_cast(float, bits);
 }
 
-template <class Use, int M, int N, int K, class T, class Layout = void>
-class fragment {
+namespace simt_detail {  // not for kernels
+
+template <class Use, int M, int N, int K, class T, class Layout>
+class Fragment {
   static constexpr bool kIs16Bit = __is_same(T, __half) || __is_same(T, __nv_bfloat16);
   static constexpr bool kIsAccumulator = __is_same(Use, accumulator);
   static_assert((M == 16 && N == 16 && (K == 16 || K == 8)) || (M == 32 && N == 8 && K == 16) ||
@@ -57,6 +59,13 @@ class fragment {
     return (77 * (lane * num_elements + i) + 13) % (kRows * kColumns);
   }
 };
+
+}  // namespace simt_detail
+
+// Another name for a class that a file cannot name: it may specialise none whose elements the
+// emulator takes from all lanes.
+template <class Use, int M, int N, int K, class T, class Layout = void>
+using fragment = simt_detail::Fragment<Use, M, N, K, T, Layout>;
 
 template <class Use, int M, int N, int K, class T, class Layout, class Value>
 void fill_fragment(fragment<Use, M, N, K, T, Layout>& f, Value value) {

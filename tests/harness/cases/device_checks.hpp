@@ -216,11 +216,11 @@ inline constexpr std::size_t kMostTenthsOfShare = 25;
 inline std::string wrong_work(const std::string& what, std::size_t threads) {
   const auto work = device::work().value_or(device::Work{});
   if (work.reads == 0) return what + " reads nothing.";
-  if (work.atomics > work.blocks)  // one may count the blocks that are done
-    return what + " makes " + std::to_string(work.atomics) + " atomic operations in " +
-           std::to_string(work.blocks) +
-           " thread blocks; one for each is allowed. Threads that wait for each other share no "
-           "work, and nothing has to be added up in memory.";
+  if (work.atomics > work.blocks)  // one adds something up, or counts the blocks that are done
+    return what + " has threads that make " + std::to_string(work.atomics) +
+           " atomic operations in " + std::to_string(work.blocks) +
+           " thread blocks; each thread may make one. Threads that wait for each other share no "
+           "work.";
   const std::size_t share = work.busiest * threads * 10 / work.reads,
                     idle = work.threads - work.readers;
   if (share <= kMostTenthsOfShare) return "";

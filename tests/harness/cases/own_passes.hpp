@@ -51,7 +51,7 @@ Verdict keeps_nothing_else(const OwnPasses& own, std::uint64_t seed) {
   const std::size_t before = own.bytes_in_use();
   own.forward(call.tensors.pass());
   const std::size_t after = own.bytes_in_use();
-  if (after <= before) return {true, ""};
+  if (after <= before) return call.verdict();
   return {false, "The forward pass of task " + own.forward_task + " keeps " +
                      std::to_string(after - before) +
                      " bytes beside out and lse when it has returned. It must keep nothing; P of "

@@ -39,7 +39,7 @@ _TOKEN = re.compile(
     r"|(?P<line>^\#.*$)|(?P<word>[^\W\d]\w*)", re.MULTILINE)
 
 
-_OF_A_LIBRARY = re.compile(r"namespace\s+(::\s*)?(std|nvcuda|cooperative_groups|__\w+)\b[\w\s:]*$")
+_LIBRARIES = r"std|nvcuda|cooperative_groups|cuda|__\w+"
 
 _MANY = 8  # findings: in a header that nobody may include
 
@@ -85,9 +85,10 @@ class Source:
                     found.append(f"{place} has `{word}`: {why}")
             if len(found) > _MANY:
                 break
-        code = _TOKEN.sub(lambda token: token["word"] or " ", own)
+        code = re.sub(r"\[\s*\[.*?\]\s*\]", " ", _TOKEN.sub(lambda token: token["word"] or " ", own))
+        libraries = "|".join([_LIBRARIES, *re.findall(r"\bnamespace\s+(\w+)\s*=", code)])
         for statement in re.findall(r"[^;{}]+.", code):
-            if _is_foreign(statement):
+            if _is_foreign(statement, libraries):
                 shown = " ".join(statement.split())[:60]
                 found.append(f"it has `{shown}`: a kernel needs no template of a library in a "
                              "version of its own, and the checks would not see what that does")
@@ -110,11 +111,11 @@ class Source:
         return _WORDS.get(word, "")
 
 
-def _is_foreign(statement: str) -> bool:
-    """Whether a declaration, with the `;` or `{` behind it, specialises a class or a variable of
-    another namespace, or opens a library's. What the emulator's own code does with them nobody
-    checks."""
-    if statement.endswith("{") and _OF_A_LIBRARY.search(statement[:-1]):
+def _is_foreign(statement: str, libraries: str) -> bool:
+    """Whether a declaration, with the `;` or `{` behind it, specialises a class or a variable of a
+    library, or opens its namespace. What the emulator's own code does with them nobody checks."""
+    name = rf"\b({libraries})\s*::[\w\s:]*<"
+    if re.search(rf"\bnamespace\s+(::\s*)?({libraries})\b[\w\s:]*{{$", statement):
         return True
     _, word, rest = statement.partition("template")
     while word and rest.lstrip().startswith("<"):
@@ -123,13 +124,27 @@ def _is_foreign(statement: str) -> bool:
             rest = rest.removeprefix("template")
             continue
         if re.match(r"(struct|class|union)\b", rest):
-            return bool(re.match(r"[^<:]*::", rest))
-        of_others, end = re.compile(r"(->[\w\s:]*)?::\s*\w+\s*<"), 0
-        while name := of_others.search(rest, end):  # of a variable, before its value
-            end = _end_of_list(rest, name.end() - 1)
-            if not name[1] and re.compile(r"\s*[={]").match(rest, end):
+            return bool(re.match(rf"[^<:]*(::\s*)?{name}", rest))
+        end = 0
+        while found := re.compile(name).search(rest, end):  # of a variable, before its value
+            end = _end_of_list(rest, found.end() - 1)
+            if re.compile(r"\s*[={]").match(rest, end) and not _is_function(rest[:found.start()]):
                 return True
         return False
+    return False
+
+
+def _is_function(before: str) -> bool:
+    """Whether parameters stand in the beginning of a declaration."""
+    at = 0
+    while (begin := before.find("(", at)) >= 0:
+        word = re.search(r"(\w*)\s*$", before[max(begin - 20, 0):begin])
+        if word and word[1] and not re.fullmatch("decltype|alignas|requires|explicit", word[1]):
+            return True
+        depth, at = 1, begin + 1
+        while depth and at < len(before):
+            depth += (before[at] == "(") - (before[at] == ")")
+            at += 1
     return False
 
 
