@@ -493,6 +493,8 @@ class Source(Test):
                            ("int asm_count = __shfl_sync(0, 1, 2);", ["__shfl_sync"]),
                            ("auto f = R\"x(\")x\"; asm(\"nop\");", ["asm"]),
                            ("__builtin_ia32_pause();", ["__builtin_ia32_pause"]),
+                           ("constexpr int kSimtWidth = 32;", []),
+                           ("using namespace flash::simt;", ["simt"]),
                            ("[[gnu::hot]] void f();", ["gnu"]), ("#pragma unroll", []),
                            ("#pragma GCC optimize(3)", ["#pragma GCC optimize(3)"])):
             said = read.findings(f"int before;\n{read.mark}\n# 1 \"a.cu\"\n{own}\n")

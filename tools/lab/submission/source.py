@@ -101,7 +101,7 @@ class Source:
 
     @staticmethod
     def _why(word: str, cuda: set[str]) -> str:
-        if "simt" in word.lower():
+        if re.search(r"(?i)^simt(_detail)?$|flash_?simt|\dsimt", word):
             return _INSIDE
         if word.startswith("no_sanitize"):
             return _UNSEEN
