@@ -12,9 +12,10 @@ from pathlib import Path
 HEADERS_OF_CUDA = "/emulator/headers/"
 
 # The standard library's headers: what of it is the host's, the audit of the object and the checks
-# say. Not <atomic>, whose operations are none of CUDA's, and none of a processor's instructions.
-_STANDARD = re.compile(r"(?!atomic$)\w+|(assert|ctype|dlfcn|errno|float|limits|math|pthread|setjmp"
-                       r"|signal|std(arg|def|int|io|lib)|string|time|unistd)\.h")
+# say. Not <atomic>, whose operations are none of CUDA's, nor <iostream>, which makes its objects
+# when it is loaded, even where the file only seems to include it; no processor's instructions.
+_STANDARD = re.compile(r"(?!(atomic|iostream)$)\w+|(assert|ctype|dlfcn|errno|float|limits|math"
+                       r"|pthread|setjmp|signal|std(arg|def|int|io|lib)|string|time|unistd)\.h")
 _MACROS = ("FLASH_SIMT", "__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__SANITIZE_THREAD__")
 _EMULATED = "code must not know whether it runs on a GPU or on the emulator"
 _INSIDE = "it is inside the emulator"
