@@ -802,15 +802,21 @@ void add_forgotten_indices(List& list, const SeenForward& seen) {
                first_weight = replace(&Steps::weight,
                                       [](auto&at, Index) { return at.weight_of(at.first.i, 0); });
   if (seen.has_scores) {
-    add("j", "X", "X(i, 0) or X(i, j0)", "X(i, j0 + j)",
-        {column(kK, seen.k), first_of_K,
-         both(replace(&Steps::sum,  // after the maximum of all
-                      [](auto& at) {
-                        const Pair& own = at.first;
-                        const Index keys = std::min(own.blocks.keys, own.shape.keys - own.j);
-                        return at.l * at.alpha + static_cast<double>(keys) * at.weight_of(own.i, 0);
-                      }),
-              first_weight)});
+    list.of("forgotten-index", kIndexing, kByBlock)
+        .add(
+            "scores of a row equal",
+            "X(i, 0) or X(i, j0) is read in place of X(i, j0 + j), or no score at all: the keys of "
+            "a row, or of a block, have the same weight",
+            std::vector<Change>{column(kK, seen.k), first_of_K,
+                                both(replace(&Steps::sum,  // after the maximum of all
+                                             [](auto& at) {
+                                               const Pair& own = at.first;
+                                               const Index keys = std::min(own.blocks.keys,
+                                                                           own.shape.keys - own.j);
+                                               return at.l * at.alpha + static_cast<double>(keys) *
+                                                                            at.weight_of(own.i, 0);
+                                             }),
+                                     first_weight)});
   } else {
     add("c", "Q", "Q(i, 0)", "Q(i, c)", {column(kQ, seen.q)});
     add("c", "K", "K(j, 0)", "K(j, c)", {column(kK, seen.k)});
