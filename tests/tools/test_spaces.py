@@ -113,7 +113,7 @@ RIGHT = (
     ("", "y[0] = std::is_same_v<int, int> ? int(sizeof(std::size_t)) : 0;"),
     ("\n#define KERNEL(name) __global__ void name(float* to)\nKERNEL(never) { *to = 1; }", ""),
     # Left out before a compiler reads it.
-    ("\n#define V (0)\n#undef DEBUG",
+    ("\n#define V (0)\n#undef DEBUG\n",
      "\n#if V || 0x0 || defined DEBUG\nstd::vector<int> old; struct A{ }\n#endif\n"),
     ("", "\n#ifdef NOBODY\nthrow n;\n#elif defined(NOBODY) && NOBODY > 3\nrand();\n#endif\n"),
     ("\n#define SLOW 0\n#if SLOW\nint f();\n#else\n__device__ int f();\n#endif\n", "y[0] = f();"),
