@@ -11,7 +11,7 @@
 //   consumers:   pipeline.wait_full(n);
 //                ... read tiles[pipeline.stage(n)] ...
 //                pipeline.release(n);               // one thread for each of the `consumers`
-// A release may overtake a load, also ldmatrix: use what was loaded before the release.
+// A release may overtake a load, also ldmatrix: first use the loaded value, then release.
 #pragma once
 
 #include "common/cuda/mbarrier.hpp"

@@ -588,11 +588,6 @@ FOUND_BY_CHECKS = {
     "bank conflicts among many other reads": (
         "checks: few bank conflicts", "bank conflicts are the reason",
         _SHARED.replace("MORE", "2000"), _ROWS),
-    "bank conflicts of atomic operations": (
-        "checks: few bank conflicts", "bank conflicts are the reason",
-        _SHARED.replace("MORE", "0").replace(
-            "return *at;", "return __int_as_float(atomicOr(reinterpret_cast<int*>("
-            "const_cast<float*>(at)), 0));"), _ROWS),
     "strided loads beside a first lane": (
         "checks: loads are coalesced", "sectors of 32 bytes",
         _LOADED.replace("blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * 31 + threadIdx.x - 1")

@@ -173,8 +173,9 @@ struct ExpectedTraffic {
   std::size_t least_loaded = 0;     // by blocks that are no larger than they were asked to be
 };
 // `what` is who moves it: "It", or "The pass for dQ". So many `blocks` share each input evenly: the
-// busiest one may load at most twice its share. With a causal mask shares differ, and it is twice
-// as much, but not nearly all. "" when nothing is wrong.
+// busiest one may load at most twice its share. With a causal mask the last block's share is nearly
+// twice the mean: four times the mean is allowed, and three quarters of all. "" when nothing is
+// wrong.
 inline std::string wrong_traffic(const std::string& what, bool causal,
                                  const std::vector<ExpectedTraffic>& expected, std::size_t blocks) {
   for (const ExpectedTraffic& tensor : expected) {
@@ -208,9 +209,9 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
 }
 
 // Whether the threads of a block share its work, since device::reset_traffic(), in a case with
-// blocks of `threads`: the busiest thread of each block, between any two barriers, has at most
-// 2.5 times as many reads and arithmetic operations (a class' judge alone can count
-// these) as one of `threads` that share evenly.
+// blocks of `threads`: the busiest thread of each block, between any two barriers, has at most 2.5
+// times as many reads and arithmetic operations (a class' judge alone can count these) as one of
+// `threads` that share evenly.
 inline constexpr char kSharedWork[] = "checks: all threads work";
 inline constexpr std::size_t kMostTenthsOfShare = 25;
 inline std::string wrong_work(const std::string& what, std::size_t threads) {
@@ -243,8 +244,9 @@ inline std::string wrong_work(const std::string& what, std::size_t threads) {
 inline constexpr char kCoalesced[] = "checks: loads are coalesced",
                       kFewConflicts[] = "checks: few bank conflicts";
 inline constexpr std::size_t kMostTimesSectors = 3;  // what moves, by what has to move
-inline constexpr std::size_t kConflictsOneIn = 8;    // wavefronts, of
-inline constexpr std::size_t kEnough = 8192;         // in each of these cases
+// One wavefront of kConflictsOneIn may be due to conflicts. Of more than kEnough wavefronts in
+// one of these cases the rest does not count: accesses without conflicts are no excuse for others.
+inline constexpr std::size_t kConflictsOneIn = 8, kEnough = 8192;
 
 // `expected` as for wrong_traffic(), of tensors whose rows begin at a sector.
 inline std::string wrong_coalescing(const std::string& what,
