@@ -1,8 +1,8 @@
-// Contract of the second bonus: attention of a few new queries to a long cache, in parts that many
-// thread blocks compute, and a second step that merges the parts.
+// Contract of the second bonus: attention of a few new queries to a long cache (common/decode.hpp),
+// in parts that many thread blocks compute, and a second step that merges the parts.
 //
-// common/decode.hpp has the problem. A part is attention over some of a row's keys, as (out, lse).
-// Of parts that share no key follows attention over all of their keys:
+// A part is attention over some of a row's keys, as (out, lse). Of parts that share no key follows
+// attention over all of their keys:
 //
 //   lse = log(sum over s of exp(lse_s))       out = sum over s of exp(lse_s - lse) out_s
 //

@@ -1,5 +1,5 @@
 // Given: how a thread block of the decoding kernel is cut up, how it loads keys and values, and
-// where the parts lie. Decode<T> is in common/decode.hpp.
+// where the parts lie.
 //
 // A thread block has the keys of one part, of one sequence and one kv head, for all of the group's
 // rows of q. It loads them a tile at a time. A lane has 8 columns, so head_dim / 8 neighbouring
@@ -21,15 +21,6 @@
 
 namespace flash::decode {
 
-inline constexpr int kMostParts = 32, kFewestKeys = 512;
-
-// Keys of each part of a sequence of `length` keys, but for the last part: whole pages.
-FLASH_HOST_DEVICE inline int keys_of_part(int length, int page_size) {
-  const int share = (length + kMostParts - 1) / kMostParts;
-  const int keys = share > kFewestKeys ? share : kFewestKeys;
-  return (keys + page_size - 1) / page_size * page_size;
-}
-
 // The parts of all rows: row (b * heads + h) * queries + i is query i of head h.
 struct Parts {
   TensorView<float, 3> out;  // (rows, parts, head_dim)
@@ -37,12 +28,6 @@ struct Parts {
 
   FLASH_HOST_DEVICE int per_sequence() const { return static_cast<int>(out.extent(1)); }
 };
-
-// As many as the longest sequence has for which the table has room.
-inline Index parts_of_longest(const DecodeShape& shape) {
-  const Index parts = (shape.table_pages * shape.page_size + kFewestKeys - 1) / kFewestKeys;
-  return parts < 1 ? 1 : parts < kMostParts ? parts : kMostParts;
-}
 
 template <class T_, int kHeadDim_>
 struct Config {
@@ -72,8 +57,7 @@ __device__ __forceinline__ int column_of(int lane, int n) {
 // Where a thread stands.
 template <class C>
 struct Thread {
-  // The thread's number among the kLanes lanes of its key.
-  int lane = static_cast<int>(threadIdx.x) % C::kLanes;
+  int lane = static_cast<int>(threadIdx.x) % C::kLanes;  // among the kLanes of its key
   int row_groups = 1;        // of 4 rows: 1, 2, 4 or 8
   int first_row, first_key;  // its first row of q, and its first key in a tile
   int keys_at_once;          // keys of a tile that all warps of the row have at a time
@@ -87,8 +71,8 @@ struct Thread {
     keys_at_once = C::kWarps / row_groups * C::kKeysOfWarp;
   }
   __device__ int column(int n) const { return column_of<C>(lane, n); }
-  // Where group `key` keeps its sums of a row. A group's number is its first_key, 0 to
-  // keys_at_once - 1; row is that of the thread block, not r.
+  // Where group `key` of lanes, 0 to keys_at_once - 1 (their first_key), keeps its sums of a row of
+  // the thread block.
   __device__ int place(int key, int row) const { return key * row_groups * C::kRows + row; }
 };
 

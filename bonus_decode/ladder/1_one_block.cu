@@ -1,15 +1,13 @@
 // Rung 1: one thread block walks all keys of a row of q.
 //
-// This is how attention of many queries divides its work, and what one writes first: a thread block
-// for each (sequence, head, query). Each warp takes 4 keys at a time, a lane takes every 32nd
-// column of them, and each warp has an online softmax of its own. When the keys are used up, the
-// thread block merges its 8 triples (m, l, o) in shared memory.
+// This is how attention of many queries divides its work: a thread block for each (sequence, head,
+// query). one_row.hpp has what it does; in the end it merges the triples (m, l, o) of its 8 warps.
 //
-// With one sequence of 32 heads there are 32 thread blocks. So 100 of the 132 multiprocessors of an
-// H100 have nothing to do, and each of the others has 256 threads where there is room for 2048: too
-// few to keep enough loads on their way. 131072 keys (8 kv heads of 128, bfloat16) take 13 ms on an
-// H100, and the memory needs 0.18 ms for them. 256 sequences of 1024 keys are twice as many bytes,
-// and take 2.1 ms, because they fill the card.
+// With one sequence of 32 heads 100 of the 132 multiprocessors of an H100 have nothing to do, and
+// each of the others has 256 threads where there is room for 2048: too few to keep enough loads on
+// their way. 131072 keys (8 kv heads of 128, bfloat16) take 13 ms on an H100, and the memory needs
+// 0.18 ms for them. 256 sequences of 1024 keys are twice as many bytes, and take 2.1 ms, because
+// they fill the card.
 #include "bonus_decode/ladder/one_row.hpp"
 
 namespace flash::decode_one_block {

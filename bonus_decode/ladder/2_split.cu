@@ -1,18 +1,15 @@
 // Rung 2: the keys of a sequence are divided among thread blocks, and a second kernel merges.
 //
-// New: a thread block has a part of the keys of a row of q, at least 512 but for the last part, so
-// that also one long sequence fills the card: 131072 keys are 32 parts, with 32 heads 1024 thread
-// blocks. Each leaves (out, lse) of its part in device memory. The number of parts follows from the
-// length of the sequence alone. A second kernel reads the parts of a row, and weighs each by
-// exp(lse). On an H100 the 131072 keys of rung 1 now take 1.4 ms, not 13. 64 sequences of 4096 keys
-// take 2.6 ms, not 2.3: they filled the card before.
+// New: a thread block has a part of the keys of a row of q, as the handout divides them, so that
+// also one long sequence fills the card: 131072 keys are 32 parts, with 32 heads 1024 thread
+// blocks. On an H100 they now take 1.4 ms, not 13. 64 sequences of 4096 keys take 2.6 ms, not 2.3:
+// they filled the card before.
 //
-// What is missing: the heads that share a kv head do not know of each other, so each key and value
-// is loaded as often as there are rows of q for it, here 4 times. The head changes fastest among
-// the thread blocks, so these loads come at about the same time, and the L2 cache can serve most of
-// them. But each is a load of only 2 bytes a lane. The solution takes 0.22 ms:
-// it loads each key once into shared memory, for all rows of its group, in pieces of 16 bytes and
-// one tile ahead (cp.async).
+// What is missing: each key and value is loaded as often as there are rows of q for it, here 4
+// times. The head changes fastest among the thread blocks, so these loads come at about the same
+// time, and the L2 cache can serve most of them. But each is a load of only 2 bytes a lane. The
+// solution takes 0.22 ms: it loads each key once into shared memory, for all rows of its group, in
+// pieces of 16 bytes and one tile ahead (cp.async).
 #include "bonus_decode/ladder/one_row.hpp"
 
 namespace flash::decode_split {

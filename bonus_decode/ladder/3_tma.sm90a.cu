@@ -7,25 +7,21 @@
 // the group on tensor cores, by mma.sync. Its 16 rows are keys in the first product, S^T = K Q^T,
 // and columns of V in the second, O^T = V^T P^T, since most groups have at most 8 rows of q. There
 // is no barrier between these warps until the part ends. The parts are larger, at least 1408 keys,
-// so that less is written and read again. The last thread block of a kv head to finish merges its
-// parts, 4 columns a thread.
+// so that less is written and read again. The last thread block of a kv head to finish merges them.
 //
 // Trials for 8 kv heads of 128 in pages of 64, in one run on an H100, in us; `ragged` is 64
-// sequences of 1 to 16384 keys, other ones than the benchmark's:
+// sequences of 1 to 16384 keys:
 //
 //                               1 x 131072  8 x 32768  64 x 4096  256 x 1024  1 x 16384  ragged
 //   reads as many bytes                185        353        353         353       32.9     139
 //   this rung                          195        371        373         367       36.8     153
 //   parts of at least 1024 keys        196        370        375         367       35.8     156
 //   and 3 stages                       194        371        376         367       35.7     155
-//   and one block, 4 stages            194        373        377         371       35.8     166
+//   and 4 stages of 1 block, not 2     194        373        377         371       35.8     166
 //
-// "One block" is of each multiprocessor, which has two otherwise.
-//
-// The bottleneck is memory, and 128 KiB of each multiprocessor on their way are enough. What is
-// missing to the rate of reading is what a thread block does not load while it starts and ends: its
-// length, its row of the table and its first keys come one after the other, and what it wrote has
-// to be seen before it counts itself as finished.
+// The bottleneck is memory, and 128 KiB of each multiprocessor on their way are enough. It does not
+// load while a thread block starts and ends: its length, its row of the table and its first keys
+// come one after the other, and what it wrote has to be seen before it counts itself as finished.
 //
 // A page is read to its end. There a NaN may stand, which a weight of 0 does not remove: a warp
 // that has keys behind the end writes zeros over their values.
@@ -33,8 +29,8 @@
 #include <cmath>
 
 #include "bonus_decode/given/decode_tile.hpp"
-#include "bonus_decode/given/problems.hpp"
 #include "common/cuda/atomic.hpp"
+#include "common/cuda/configurations.hpp"
 #include "common/cuda/pipeline.hpp"
 #include "common/cuda/tensor_core.hpp"
 #include "common/cuda/tma.hpp"
@@ -48,12 +44,6 @@ constexpr int kMostParts = 16, kFewestKeys = 1408;
 constexpr int kKeys = 64, kWarps = 4, kKeysOfWarp = kKeys / kWarps;
 constexpr int kThreads = (kWarps + 1) * kWarpSize;
 constexpr int kMostRows = 16;
-
-FLASH_HOST_DEVICE inline int keys_of_part(int length) {
-  const int share = (length + kMostParts - 1) / kMostParts;
-  const int keys = share > kFewestKeys ? share : kFewestKeys;
-  return (keys + kKeys - 1) / kKeys * kKeys;
-}
 
 template <class T_, int kHeadDim_, int kRows_>
 struct Config {
@@ -115,16 +105,12 @@ struct Merged {
   __device__ __forceinline__ float lse() const { return largest + log2f(sum); }
 };
 
-struct Workspace {
-  TensorView<float, 3> out;          // (rows, parts, head_dim)
-  TensorView<float, 2> lse;          // (rows, parts), in base 2
+struct Workspace : decode::Parts {   // lse in base 2
   TensorView<unsigned, 2> finished;  // (batch, kv_heads): how many parts are
 
   Workspace(void* memory, const DecodeShape& shape) {
     const Index rows = shape.batch * shape.heads * shape.queries,
-                parts = std::clamp<Index>(
-                    (shape.table_pages * shape.page_size + kFewestKeys - 1) / kFewestKeys, 1,
-                    kMostParts);
+                parts = decode::parts_of_longest(shape, kMostParts, kFewestKeys);
     out = {static_cast<float*>(memory), {rows, parts, shape.head_dim}};
     lse = {out.data() + element_count(out.shape()), {rows, parts}};
     finished = {reinterpret_cast<unsigned*>(lse.data() + element_count(lse.shape())),
@@ -145,7 +131,8 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   const int kv_heads = static_cast<int>(shape.kv_heads), x = static_cast<int>(blockIdx.x);
   const int most_parts = static_cast<int>(parts.lse.extent(1));
   const int kv_head = x % kv_heads, s = x / kv_heads % most_parts, b = x / kv_heads / most_parts;
-  const int length = pass.lengths(b), keys_each = keys_of_part(length);
+  const int length = pass.lengths(b),
+            keys_each = decode::keys_of_part(length, kKeys, kMostParts, kFewestKeys);
   const int count = max(1, (length + keys_each - 1) / keys_each);  // of parts; one may be empty
   if (s >= count) return;
   const int begin = s * keys_each, end = min(begin + keys_each, length);
@@ -377,15 +364,15 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
 
 std::string why_not(const DecodeProblem& problem) {
   const DecodeShape& shape = problem.shape;
-  if (device::count() > 0 && device::compute_capability() != 90)
-    return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
-           "; it must be 90 (Hopper)";
+  std::string why = why_not_hopper();
+  if (why.empty()) why = decode::why_not(shape);
+  if (why.empty()) why = why_above("heads / kv_heads * queries", shape.rows(), kMostRows);
+  if (why.empty()) why = why_not_in_chunks(problem, 16);
+  if (!why.empty()) return why;
   if (shape.page_size < 16 || (shape.page_size & (shape.page_size - 1)) != 0)
     return "page_size is " + std::to_string(shape.page_size) +
            "; it must be a power of two of at least 16";
-  std::string why = why_above("heads / kv_heads * queries", shape.rows(), kMostRows);
-  if (why.empty()) why = decode::why_not(shape);
-  return why.empty() ? why_not_in_chunks(problem, 16) : why;
+  return "";
 }
 
 template <class T>

@@ -107,8 +107,6 @@ __device__ __forceinline__ void attend(const Decode<T>& pass, float scale, const
     store(c, merged(kWarps, [&](int n) { return Sums{m_smem[n], l_smem[n], o_smem[n][c]}; }));
 }
 
-inline std::string why_not(const DecodeProblem& problem) { return decode::why_not(problem.shape); }
-
 // Enters a rung: launch(config, pass, rows of q, scale) runs it on what it takes.
 template <class Launch>
 void enter(Registry& registry, const std::string& name, Launch launch) {
@@ -123,7 +121,7 @@ void enter(Registry& registry, const std::string& name, Launch launch) {
   registry.decode.add({.name = name,
                        .device = DeviceKind::kGpu,
                        .run = {.float32 = run, .float16 = run, .bfloat16 = run},
-                       .unsupported = why_not,
+                       .unsupported = [](auto& problem) { return decode::why_not(problem.shape); },
                        .best = false});
 }
 

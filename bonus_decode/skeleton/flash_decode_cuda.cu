@@ -4,8 +4,8 @@
 //           of the group
 //   merge   a thread block for each row: merges its parts
 //
-// given/decode_tile.hpp has the tiles and who owns what of them. In the kernels scores are scaled
-// by log2(e), so that a weight costs one exp2f.
+// given/decode_tile.hpp has the tiles and who owns what of them. Scores are scaled by log2(e), so
+// that a weight costs one exp2f.
 #include <cmath>
 
 #include "bonus_decode/given/decode_tile.hpp"
@@ -23,10 +23,9 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   const int page_size = static_cast<int>(shape.page_size);
   const int rows = static_cast<int>(shape.rows()), queries = static_cast<int>(shape.queries);
 
-  // TODO which part this block has: from blockIdx.x the kv head, the part s of
-  //   parts.per_sequence() and the sequence b, in this order, the kv head first. Then the keys of
-  //   the part: keys_of_part(), from begin to end - 1. A block without keys returns. Replace the
-  //   two lines below, too (about 8 lines)
+  // TODO which part this block has: from blockIdx.x the kv head, which changes fastest,
+  //   the part s of parts.per_sequence() and the sequence b; by keys_of_part() its keys, begin to
+  //   end - 1. A block without keys returns. Replace the two lines below, too (about 8 lines)
   const int kv_head = 0, b = 0;
   const int s = 0, length = 0, begin = 0, end = 0;
 
@@ -36,8 +35,8 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   };
   const Thread<C> thread(rows);
 
-  // TODO where key j of the sequence lies, by the block table: the addresses of the first
-  //   elements of its rows in pass.k and pass.v (about 4 lines)
+  // TODO where the rows of key j of the sequence begin in pass.k and pass.v, by the block
+  //   table (about 4 lines)
   const auto find = [&](int) { return KeyValue<T>{}; };
 
   const auto start = [&](int tile) {
@@ -69,10 +68,9 @@ __global__ void __launch_bounds__(C::kThreads, 2)
 
     // TODO the online softmax of part 1 over the tile: the thread's keys are
     //   thread.first_key and then every keys_at_once-th below kKeys, also in the last tile.
-    //   load_columns() reads its columns of a row of K_smem or V_smem; a score is the sum over the
-    //   kLanes lanes of a key, warp_sum<kLanes>(), which all lanes of a warp call. After it, a row
-    //   leaves out the keys that it does not see, their values too. A weight of a score of -inf is
-    //   0 (about 25 lines)
+    //   load_columns() reads its columns of a row of K_smem or V_smem. All lanes of a warp call
+    //   warp_sum<kLanes>() for a score; after it, a row leaves out the keys that it does not see,
+    //   their values too. A weight of a score of -inf is 0 (about 25 lines)
   }
 
   // The sums of all groups of lanes, in shared memory.
@@ -94,8 +92,8 @@ __global__ void __launch_bounds__(C::kThreads, 2)
     // TODO the part's out of this row and column, and where p is 0 its lse: the sums of
     //   the keys_at_once groups of lanes that have the row, group g at thread.place(g, row), each
     //   weighed by exp2 of its m less the largest m. o_smem[place * kHeadDim + p] belongs to column
-    //   c of out. A group that saw no key has an l of 0. A group that saw only NaN has an m of
-    //   -inf, too, but its l is NaN, and the row has to become NaN (about 14 lines)
+    //   c of out. A group that saw no key has an l of 0; one that saw only NaN has an m of -inf,
+    //   too, but its l is NaN (about 14 lines)
   }
 }
 
@@ -106,9 +104,8 @@ __global__ void merge_kernel(Decode<T> pass, Parts parts) {
   const Index row = blockIdx.x, i = row % shape.queries;
   const Index h = row / shape.queries % shape.heads, b = row / shape.queries / shape.heads;
   const int c = static_cast<int>(threadIdx.x);
-  // TODO task D.A for this row and column: only the parts that have keys were written,
-  //   and how many these are follows from keys_of_part(). from_float<T>() rounds to the type of
-  //   out. Thread 0 also stores lse (about 16 lines)
+  // TODO task D.A for this row and column, over the parts that have keys. from_float<T>()
+  //   rounds to the type of out. Thread 0 also stores lse (about 16 lines)
 }
 
 }  // namespace
@@ -122,10 +119,9 @@ void flash_decode_cuda(const Decode<T>& pass) {
   const DeviceTensor<float, 3> part_out({rows, parts, shape.head_dim}, pass.stream);
   const DeviceTensor<float, 2> part_lse({rows, parts}, pass.stream);
   with_config<T>(shape.head_dim, [&]<class C>(C) {
-    // TODO two launches, both on pass.stream: part_kernel with a block of kThreads
-    //   threads and kSharedBytes of shared memory for each kv head of each part of each sequence,
-    //   and merge_kernel with a block of head_dim threads for each row. grid_size() checks the
-    //   number of blocks (about 13 lines)
+    // TODO two launches on pass.stream: part_kernel with kThreads threads and
+    //   kSharedBytes for each kv head of each part of each sequence, merge_kernel with head_dim
+    //   threads for each row. grid_size() checks the number of blocks (about 13 lines)
     (void)scale;
     throw NotYetImplemented("decode.flash_decode_cuda");
   });

@@ -4,8 +4,8 @@
 //           of the group
 //   merge   a thread block for each row: merges its parts
 //
-// given/decode_tile.hpp has the tiles and who owns what of them. In the kernels scores are scaled
-// by log2(e), so that a weight costs one exp2f.
+// given/decode_tile.hpp has the tiles and who owns what of them. Scores are scaled by log2(e), so
+// that a weight costs one exp2f.
 #include <cmath>
 
 #include "bonus_decode/given/decode_tile.hpp"
@@ -23,10 +23,9 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   const int page_size = static_cast<int>(shape.page_size);
   const int rows = static_cast<int>(shape.rows()), queries = static_cast<int>(shape.queries);
 
-  // BEGIN SOLUTION which part this block has: from blockIdx.x the kv head, the part s of
-  //   parts.per_sequence() and the sequence b, in this order, the kv head first. Then the keys of
-  //   the part: keys_of_part(), from begin to end - 1. A block without keys returns. Replace the
-  //   two lines below, too (about 8 lines)
+  // BEGIN SOLUTION which part this block has: from blockIdx.x the kv head, which changes fastest,
+  //   the part s of parts.per_sequence() and the sequence b; by keys_of_part() its keys, begin to
+  //   end - 1. A block without keys returns. Replace the two lines below, too (about 8 lines)
   // STUB const int kv_head = 0, b = 0;
   // STUB const int s = 0, length = 0, begin = 0, end = 0;
   const int kv_heads = static_cast<int>(shape.kv_heads), x = static_cast<int>(blockIdx.x);
@@ -44,8 +43,8 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   };
   const Thread<C> thread(rows);
 
-  // BEGIN SOLUTION where key j of the sequence lies, by the block table: the addresses of the first
-  //   elements of its rows in pass.k and pass.v (about 4 lines)
+  // BEGIN SOLUTION where the rows of key j of the sequence begin in pass.k and pass.v, by the block
+  //   table (about 4 lines)
   // STUB const auto find = [&](int) { return KeyValue<T>{}; };
   const auto find = [&](int j) {
     const Index page = pass.block_table(b, j / page_size), row = j % page_size;
@@ -82,10 +81,9 @@ __global__ void __launch_bounds__(C::kThreads, 2)
 
     // BEGIN SOLUTION the online softmax of part 1 over the tile: the thread's keys are
     //   thread.first_key and then every keys_at_once-th below kKeys, also in the last tile.
-    //   load_columns() reads its columns of a row of K_smem or V_smem; a score is the sum over the
-    //   kLanes lanes of a key, warp_sum<kLanes>(), which all lanes of a warp call. After it, a row
-    //   leaves out the keys that it does not see, their values too. A weight of a score of -inf is
-    //   0 (about 25 lines)
+    //   load_columns() reads its columns of a row of K_smem or V_smem. All lanes of a warp call
+    //   warp_sum<kLanes>() for a score; after it, a row leaves out the keys that it does not see,
+    //   their values too. A weight of a score of -inf is 0 (about 25 lines)
     for (int j = thread.first_key; j < C::kKeys; j += thread.keys_at_once) {
       float k[kColumns], v[kColumns], scores[kRows] = {};
       load_columns<C>(k, K_smem + j * C::kHeadDim, thread);
@@ -134,8 +132,8 @@ __global__ void __launch_bounds__(C::kThreads, 2)
     // BEGIN SOLUTION the part's out of this row and column, and where p is 0 its lse: the sums of
     //   the keys_at_once groups of lanes that have the row, group g at thread.place(g, row), each
     //   weighed by exp2 of its m less the largest m. o_smem[place * kHeadDim + p] belongs to column
-    //   c of out. A group that saw no key has an l of 0. A group that saw only NaN has an m of
-    //   -inf, too, but its l is NaN, and the row has to become NaN (about 14 lines)
+    //   c of out. A group that saw no key has an l of 0; one that saw only NaN has an m of -inf,
+    //   too, but its l is NaN (about 14 lines)
     float largest = -INFINITY, sum = 0, weighed = 0;
     for (int g = 0; g < thread.keys_at_once; ++g)
       largest = fmaxf(largest, m_smem[thread.place(g, row)]);
@@ -158,9 +156,8 @@ __global__ void merge_kernel(Decode<T> pass, Parts parts) {
   const Index row = blockIdx.x, i = row % shape.queries;
   const Index h = row / shape.queries % shape.heads, b = row / shape.queries / shape.heads;
   const int c = static_cast<int>(threadIdx.x);
-  // BEGIN SOLUTION task D.A for this row and column: only the parts that have keys were written,
-  //   and how many these are follows from keys_of_part(). from_float<T>() rounds to the type of
-  //   out. Thread 0 also stores lse (about 16 lines)
+  // BEGIN SOLUTION task D.A for this row and column, over the parts that have keys. from_float<T>()
+  //   rounds to the type of out. Thread 0 also stores lse (about 16 lines)
   const int length = pass.lengths(b);
   const int keys_each = keys_of_part(length, static_cast<int>(shape.page_size));
   const int count = (length + keys_each - 1) / keys_each;
@@ -190,10 +187,9 @@ void flash_decode_cuda(const Decode<T>& pass) {
   const DeviceTensor<float, 3> part_out({rows, parts, shape.head_dim}, pass.stream);
   const DeviceTensor<float, 2> part_lse({rows, parts}, pass.stream);
   with_config<T>(shape.head_dim, [&]<class C>(C) {
-    // BEGIN SOLUTION two launches, both on pass.stream: part_kernel with a block of kThreads
-    //   threads and kSharedBytes of shared memory for each kv head of each part of each sequence,
-    //   and merge_kernel with a block of head_dim threads for each row. grid_size() checks the
-    //   number of blocks (about 13 lines)
+    // BEGIN SOLUTION two launches on pass.stream: part_kernel with kThreads threads and
+    //   kSharedBytes for each kv head of each part of each sequence, merge_kernel with head_dim
+    //   threads for each row. grid_size() checks the number of blocks (about 13 lines)
     // STUB (void)scale;
     // STUB throw NotYetImplemented("decode.flash_decode_cuda");
     const Parts both{part_out.view(), part_lse.view()};
