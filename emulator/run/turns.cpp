@@ -2,6 +2,14 @@
 
 namespace flash::simt {
 
+namespace {
+
+// In a random order the first turn of a block and one of so many after it go to a thread anywhere
+// in it, the others to the next one: neighbours use the same lines of the cache.
+constexpr unsigned kTurnsAJump = 8;
+
+}  // namespace
+
 void Turns::start_block(const Schedule& schedule, unsigned threads, std::uint64_t block) {
   order_ = schedule.order;
   threads_ = threads;
@@ -11,7 +19,9 @@ void Turns::start_block(const Schedule& schedule, unsigned threads, std::uint64_
 }
 
 unsigned Turns::next(unsigned thread) {
-  std::size_t turn = order_ == Order::kRandom ? random() % threads_ : turn_of(thread) + 1;
+  std::size_t turn = turn_of(thread) + 1;
+  if (order_ == Order::kRandom && (turn == kMostThreads || random() % kTurnsAJump == 0))
+    turn = random() % threads_;
   if (turn == kMostThreads || !runnable_[turn]) turn = runnable_._Find_next(turn);  // of libstdc++
   if (turn == kMostThreads) turn = runnable_._Find_first();
   return turn == kMostThreads ? kNobody : turn_of(static_cast<unsigned>(turn));

@@ -163,7 +163,7 @@ std::string wrong_sectors(const std::string& what, std::size_t sectors, std::siz
              ? ""
              : "It is right, but in one step neighbouring threads do not access "
                "neighbouring elements. A warp's request to " +
-                   what + " moves " + to_text(per_request) + " sectors of 32 bytes on average; " +
+                   what + " moves " + to_text(std::ceil(per_request * 10) / 10) + " sectors of 32 bytes on average; " +
                    to_text(most) + " are enough (section 5 of cuda.md).";
 }
 
