@@ -22,7 +22,7 @@ from lab import build, derive, disk, main, manifest, outcomes, paths
 from lab.backends import EMULATED, GPU
 from lab.instructor import reports
 from lab.leaderboard import measuring
-from lab.submission import assembly, at_home, audit, gpu, judging, sandbox, source
+from lab.submission import apart, assembly, at_home, audit, gpu, judging, sandbox, source
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks
          if judging.can_judge(task, BUILD)]
@@ -228,6 +228,13 @@ class Judge(Test):
         self.assertRegex(result.message, r"^line \d+ calls `same\(\)` in a kernel: nvcc refuses")
 
     @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
+    def test_a_text_that_takes_too_long_to_read_is_refused(self):
+        self.patch(apart, LIMITS=sandbox.Limits(seconds=0))
+        result = self.judged_in_cuda(CUDA_ATTACKS["nothing else"], ("one element",))
+        self.assertEqual((result.status, result.message.split(" after")[0]),
+                         ("refused", "reading its text was stopped"))
+
+    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
     def test_the_checks_see_what_hides_from_them(self):
         for name, (case, said, top, launch) in FOUND_BY_CHECKS.items():
             if name in FEW_IN_CUDA or EVERYTHING:
@@ -322,6 +329,28 @@ class AtHome(Test):
             os.utime(source, (2e9, 2e9))
             self.assertEqual(at_home.findings(task), [])
 
+    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
+    def test_the_text_of_a_kernel_is_read_as_in_a_class(self):
+        task = next(task for task in TASKS if task.name == "fused_cuda")
+        right = task.path("solution").read_text()
+        with mock.patch.object(paths, "BUILD", BUILD):
+            for top, said in (
+                    ("", []), ("#include <vector>\n#include <string>\n", []),
+                    ("#include <string>\n#include <iostream>\n", [
+                        "line 2 of fused_cuda.cu includes <iostream>: it runs code before the first "
+                        "call; use printf"]),
+                    ("#include \"tests/harness/data.hpp\"\n", [
+                        "it does not compile with the headers that a class has: "
+                        "part1_softmax_matmul/skeleton/fused_cuda.cu:1:10: fatal error: "
+                        "tests/harness/data.hpp: No such file or directory"]),
+                    ("\nfloat __weight;\n", [
+                        "line 2 of fused_cuda.cu has `__weight`: names that begin like this are the "
+                        "compiler's, except for CUDA's own"]),
+                    ("bool emulated = FLASH_SIMT;", [
+                        "line 1 of fused_cuda.cu has `FLASH_SIMT`: code must not know whether it "
+                        "runs on a GPU or on the emulator"])):
+                self.assertEqual(at_home.of_object(task, top + right, None), said)
+
 
 class Audit(Test):
     def findings(self, symbols, sections=""):
@@ -350,6 +379,20 @@ class Audit(Test):
         self.assertEqual(audit.findings("_ZNSt6thread4joinEv U\nmmap U\n", "", [], [], source=source), [
             "it uses `std::thread` in line 3: it starts threads, and this task is written without",
             "it uses `mmap`: it asks the system for memory; use std::vector or Tensor"])
+
+    def test_a_clock_is_refused_however_it_is_spelled(self):
+        source = "void f() {\n  auto t = std::chrono::steady_clock::now();\n}\n"
+        for symbol, name in (
+                ("_ZNSt6chrono3_V212steady_clock3nowEv",
+                 "`std::chrono::steady_clock::now` in line 2"),
+                ("_ZNSt11this_thread11__sleep_forENSt6chrono8durationIlSt5ratioILl1ELl1EEEES1_",
+                 "`std::chrono::steady_clock::now` in line 2"),
+                *((name, f"`{name}`") for name in (
+                    "clock", "time", "times", "ftime", "clock_gettime", "__clock_gettime64",
+                    "timespec_get", "gettimeofday", "getrusage", "nanosleep", "usleep", "random",
+                    "drand48", "getrandom"))):
+            self.assertEqual(audit.findings(f"{symbol} U\n", "", [], [], source=source), [
+                f"it uses {name}: its result could depend on the time or on chance"])
 
     def test_what_clang_puts_into_every_object_is_allowed(self):
         for size, refused in (("000000", 0), ("000008", 1)):
@@ -485,6 +528,17 @@ class Assembly(Test):
                 assembly.instrumented(label.format(own))
 
 
+class Apart(Test):
+    def test_no_text_takes_more_than_its_limits(self):
+        self.patch(apart, LIMITS=sandbox.Limits(seconds=2))
+        self.assertEqual(apart.call(divmod, 7, 3), (2, 1))
+        with self.assertRaises(ZeroDivisionError):
+            apart.call(divmod, 7, 0)
+        read = source.Source("", self.folder())  # this took hours
+        with self.assertRaisesRegex(apart.TooMuch, "stopped after 2 s"):
+            apart.call(read.findings, f"\n{read.mark}\n" + "[[" * 100_000)
+
+
 class Source(Test):
     def test_words_count_where_they_are_words(self):
         read = source.Source("", paths.ROOT)
@@ -499,6 +553,17 @@ class Source(Test):
                            ("#pragma GCC optimize(3)", ["#pragma GCC optimize(3)"])):
             said = read.findings(f"int before;\n{read.mark}\n# 1 \"a.cu\"\n{own}\n")
             self.assertEqual([re.search("`(.*)`", one)[1] for one in said], found, own)
+
+    def test_a_header_is_named_by_the_line_that_includes_it(self):
+        read = source.Source("int a;\n#include <atomic>\n", paths.ROOT)
+        for header, line, said in (
+                ("bits/atomic_base.h", 2, "<atomic>: its operations are none of CUDA's; use "
+                 "atomicAdd() and the like"),
+                ("sched.h", 1, "sched.h: a kernel and its launcher have no use for it")):
+            self.assertEqual(read.findings(
+                f'int b;\n{read.mark}\n# {line} "/course/x.cu"\n'
+                f'# 1 "/usr/include/{header}" 1 3\nint __own; namespace std {{ }}\n'),
+                [f"line {line} of x.cu includes {said}"])
 
     def test_templates_of_libraries_have_no_versions_of_a_files_own(self):
         read = source.Source("", paths.ROOT)

@@ -100,7 +100,8 @@ _REASONS = (
     (r"pthread_\w+|\w*St6thread\w*|\w*_M_start_thread\w*|GOMP_\w+|omp_\w+|\w*async\w*",
      "it starts threads, and this task is written without"),
     (r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|memalign|valloc",
-     "it takes memory that nobody counts; use std::vector or Tensor"),
+     "it takes memory that nobody counts; use std::vector or Tensor, and in a kernel local arrays "
+     "and shared memory"),
     (r"mmap\w*|munmap|mprotect|mremap|brk|sbrk|shm\w+|memfd_create",
      "it asks the system for memory; use std::vector or Tensor"),
     (r"f?open\w*|read|write|pread\w*|pwrite\w*|fread|fwrite|std(in|out|err)|f?getc|f?put[cs]"
@@ -108,7 +109,8 @@ _REASONS = (
      "it works with files; printf may be used to look at values"),
     (r"_?_?exit|_Exit|quick_exit|atexit|raise|kill|signal|sigaction|longjmp|_setjmp|__sigsetjmp",
      "it ends the program, or catches its signals"),
-    (r"\w*random_device\w*|\w*6chrono\w*|rand\w*|srand\w*|time|clock\w*|gettimeofday",
+    (r"\w*random_device\w*|\w*6chrono\w*|s?rand(om)?\w*|\w*rand48\w*|arc4random\w*|getrandom"
+     r"|getentropy|times?|ftime|timespec_get\w*|\w*clock\w*|gettimeofday|getrusage|\w*sleep\w*",
      "its result could depend on the time or on chance"),
     (r"(_Z\d+)?cuda(Malloc|Free)\w*",
      "it takes device memory that nobody counts; use DeviceTensor or device::allocate"),
@@ -132,7 +134,8 @@ _IN_SOURCE = (
     (r"\w*(St6thread|St7jthread|_M_start_thread|async|condition_variable)\w*",
      r"std::(?:j?thread|async|condition_variable\w*)"),
     (r"\w*(fstream|filebuf)\w*", r"std::[io]?fstream"), (r"\w*filesystem\w*", r"std::filesystem"),
-    (r"\w*random_device\w*", r"std::random_device"), (r"\w*8ios_base4Init\w*", r"<iostream>"),
+    (r"\w*random_device\w*", r"std::random_device"),
+    (r"\w*6chrono\w*", r"std::(?:chrono|this_thread)(?:::\w+)*"), (r"\w*8ios_base4Init\w*", r"<iostream>"),
     (r"GOMP_\w+|omp_\w+", r"#\s*pragma\s+omp"),
 )
 

@@ -5,6 +5,7 @@ student code. It talks to the runner, which does (tests/harness/judge/protocol.h
 """
 
 import dataclasses
+import functools
 import os
 import re
 import secrets
@@ -24,7 +25,7 @@ from lab.manifest import Task
 from lab.outcomes import BUILD_FAILED, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
 from lab.outcomes import CaseResult as Case
 from lab.running import Report, judge_of, runner_of
-from lab.submission import assembly, audit, gpu, sandbox, source, spaces
+from lab.submission import apart, assembly, audit, gpu, sandbox, source, spaces
 from lab.submission.sandbox import InfraError, Limits
 
 TARGET = "flash_graders"
@@ -143,7 +144,17 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
     by_id = {task.id: task for part in manifest.load_parts() for task in part.tasks}
     others = {task.id: by_id[task.other_task] for task in tasks if task.other_task in by_id}
     everything = list(dict.fromkeys([*tasks, *others.values()]))
-    for part in {task.folder for task in everything}:
+    lay_out_headers({task.folder for task in everything}, headers)
+    on_device = backends if any(task.is_cuda for task in tasks) else ()
+    offered = {backend: offers(folder, backend) for backend in (CPU, *on_device)}
+    return Bench(
+        folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
+        others, offered, seconds_a_call)
+
+
+def lay_out_headers(parts: Iterable[Path], headers: Path) -> None:
+    """What files of these parts may include of the course, in the folder `headers`."""
+    for part in parts:
         for pattern in _HEADERS + _CUDA_HEADERS:
             for file in paths.ROOT.glob(pattern.format(part=part.name)):
                 if file.name in ("oracle.hpp", "inputs.hpp", "compare.hpp") or file.is_dir():
@@ -151,11 +162,6 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
                 target = headers / file.relative_to(paths.ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
-    on_device = backends if any(task.is_cuda for task in tasks) else ()
-    offered = {backend: offers(folder, backend) for backend in (CPU, *on_device)}
-    return Bench(
-        folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
-        others, offered, seconds_a_call)
 
 
 def precompiled(bench: Bench, tasks: Sequence[Task], folder: Path) -> Bench:
@@ -391,11 +397,8 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
             symbols.output, sections.output, EXPORTS, bench.provided[build.backend],
             build.backend if task.is_cuda else CPU, text))
         if build.backend == EMULATED:
-            def preprocess(conditions: str) -> str:
-                (work / "build/conditions.cc").write_text(conditions)
-                ended = tool(build.flags[0], "-E", "-P", "-std=c++20", "/build/conditions.cc")
-                return ended.output if ended.code == 0 else ""
-            _refuse(bench, spaces.findings(text, work / "course", preprocess))
+            _refuse(bench, apart.call(spaces.findings, text, work / "course", functools.partial(
+                _preprocess, work, build.flags[0])))
         stubs, wrapped = assembly.stubs(
             (work / "build/student.s").read_text()) if build.backend == CHECKED else ("", [])
         (work / "build/stubs.s").write_text(stubs)
@@ -405,9 +408,18 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
                          *build.link[1:], *(f"-Wl,--wrap={name}" for name in wrapped),
                          "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
                          "/build/student.o", "/build/stubs.s"))
+    except apart.TooMuch as why:
+        return REFUSED, str(why)
     except _Problem as problem:
         return problem.args
     return None
+
+
+def _preprocess(work: Path, compiler: str, conditions: str) -> str:
+    (work / "build/conditions.cc").write_text(conditions)
+    ended = _tool(work, [compiler], COMPILE)(compiler, "-E", "-P", "-std=c++20",
+                                             "/build/conditions.cc")
+    return ended.output if ended.code == 0 else ""
 
 
 def _shown_to_compilers(compilers: Iterable[str], course: Path) -> dict[Path, str]:
@@ -458,13 +470,13 @@ def _compile_emulated(task: Task, build: Build, work: Path, bench: Bench, tool: 
         text = (work / "course" / task.shown_path()).read_text(errors="replace")
         read = source.Source(text, bench.headers)
         (made / "first.hpp").write_text(read.first if bench.audited else "")
-        ended = tool(*(word for word in build.flags if not word.startswith("-fsanitize")), "-w",
-                     "-include", "/build/first.hpp", "-E", f"/course/{task.shown_path()}", "-o",
-                     "/build/student.ii")
+        ended = tool(*preprocessing(build.flags, "/build/first.hpp"),
+                     f"/course/{task.shown_path()}", "-o", "/build/student.ii")
         _refuse(bench, source.poisoned(ended.output))
         _done(work, ended)
         if bench.audited:
-            _refuse(bench, read.findings((made / "student.ii").read_text(errors="replace")))
+            _refuse(bench, apart.call(
+                read.findings, (made / "student.ii").read_text(errors="replace")))
     if build.backend == EMULATED:
         return _done(work, tool(*flags, *_QUIET, *after, "-c", "/build/student.ii", "-o",
                                 "/build/student.o"))
@@ -472,13 +484,20 @@ def _compile_emulated(task: Task, build: Build, work: Path, bench: Bench, tool: 
                                "-o", "/build/student.s"))
     if bench.audited:
         try:
-            text = assembly.instrumented((made / "student.s").read_text(errors="replace"))
+            text = apart.call(assembly.instrumented,
+                              (made / "student.s").read_text(errors="replace"))
         except assembly.Odd as odd:
             raise _Problem(REFUSED, f"its code has {odd}, whose accesses to memory "
                                     "the emulator's checks would not see") from None
         (made / "student.s").write_text(text)
     _done(work, tool(build.link[0], "-c", "/build/student.s", "-o", "/build/student.o"))
     return printed
+
+
+def preprocessing(flags: Iterable[str], first: str) -> list[str]:
+    """The command for the text that source.Source reads; `first` is the file with its `first`."""
+    return [*(word for word in flags if not word.startswith("-fsanitize")), "-w", "-include", first,
+            "-E"]
 
 
 def _look_for_infrastructure(work: Path) -> None:

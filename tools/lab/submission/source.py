@@ -42,7 +42,11 @@ _TOKEN = re.compile(
 
 _LIBRARIES = r"std|nvcuda|cooperative_groups|cuda|__\w+"
 
-_MANY = 8  # findings: in a header that nobody may include
+_INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*(?P<shown>[<"](?P<name>[\w./+-]+)[>"])')
+# Why a header may not be included.
+_NO_USE = {"iostream": "it runs code before the first call; use printf",
+           "atomic": "its operations are none of CUDA's; use atomicAdd() and the like"}
+_MANY = 8  # findings that are worth the time
 
 
 class Source:
@@ -54,8 +58,11 @@ class Source:
         allowed = {str(file.relative_to(folder))
                    for folder in (course, course / HEADERS_OF_CUDA.strip("/"))
                    for file in folder.rglob("*") if file.is_file()}
-        named = re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"]([\w./+-]+)[>"]', text)
-        included = [name for name in dict.fromkeys(named)
+        # By line, the name and how it is written.
+        self._includes = {number: (found["name"], found["shown"])
+                          for number, line in enumerate(text.split("\n"), 1)
+                          if (found := _INCLUDE.match(line))}
+        included = [name for name in dict.fromkeys(name for name, _ in self._includes.values())
                     if name in allowed or _STANDARD.fullmatch(name)]
         # The headers name what the file must not, and so come before the ban.
         self.first = "\n".join([*(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif"
@@ -67,25 +74,33 @@ class Source:
         before, own = text.split(self.mark, 1)
         cuda = _names_of_cuda(before)
         found: list[str] = []
+        headers: list[str] = []  # what is said of those that the file may not include
+        place, at = "", 0  # the student's file, and the line of its #include that is read
         file, line, last = "", before.count("\n"), 0
         own = _OF_MACROS.sub(lambda gone: " " * len(gone[0]), own)
         for token in _TOKEN.finditer(own):
             line += own.count("\n", last, token.start())
             last = token.start()
-            place = f"line {line} of {Path(file).name}"
+            if file.endswith(".cu"):
+                place, at = Path(file).name, line
+            said = ""
             if token["open"] is not None:
-                found.append(f"{place} begins a text that nothing ends")
+                said = "begins a text that nothing ends"
             elif directive := token["line"]:
                 if marker := re.match(r'# (\d+) "([^"]*)"', directive):
                     file, line = marker[2], int(marker[1]) - 1
                 elif not _PRAGMAS.fullmatch(directive.rstrip()):
-                    found.append(f"{place} has `{directive[:60]}`: of pragmas a kernel needs only "
-                                 "#pragma unroll")
-            elif word := token["word"]:
-                if why := self._why(word, cuda):
-                    found.append(f"{place} has `{word}`: {why}")
-            if len(found) > _MANY:
+                    said = f"has `{directive[:60]}`: of pragmas a kernel needs only #pragma unroll"
+            elif (word := token["word"]) and (why := self._why(word, cuda)):
+                said = f"has `{word}`: {why}"
+            if said and at and not file.endswith(".cu"):
+                headers.append(f"line {at} of {place} includes {self._included(at, file)}")
+            elif said:
+                found.append(f"line {line} of {Path(file).name} {said}")
+            if len(found) + len(headers) > _MANY:
                 break
+        if headers:
+            return list(dict.fromkeys(found + headers))
         code = re.sub(r"\[\s*\[.*?\]\s*\]", " ", _TOKEN.sub(lambda token: token["word"] or " ", own))
         libraries = "|".join([_LIBRARIES, *re.findall(r"\bnamespace\s+(\w+)\s*=", code)])
         for statement in re.findall(r"[^;{}]+.", code):
@@ -95,10 +110,12 @@ class Source:
                              "version of its own, and the checks would not see what that does")
         if odd := re.search(r"[^ -~\s]|[\\$@`]", _TOKEN.sub("", own)):
             found.append(f"it has the character {odd[0]!r} outside of a text")
-        if len(found) > _MANY and not file.endswith(".cu"):
-            return [f"it includes {Path(file).name}, "
-                    "which a kernel and its launcher have no use for"]
         return list(dict.fromkeys(found))
+
+    def _included(self, line: int, file: str) -> str:
+        """The header that this line of the student's file asks for, and why it may not."""
+        name, shown = self._includes.get(line, ("", Path(file).name))
+        return f"{shown}: {_NO_USE.get(name, 'a kernel and its launcher have no use for it')}"
 
     @staticmethod
     def _why(word: str, cuda: set[str]) -> str:

@@ -211,6 +211,9 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
             yield f"{place} takes the address of `{word}` in a kernel, and on a GPU it has none"
         elif word in _OF_THE_FILE and (what := _misplaced(tokens, n)):
             yield f"{place} has `{word}` in a function: {what}"
+        elif word == "new" and rest and rest[0].text != "(" and before != "operator":
+            yield (f"{place} takes memory by `new` in a kernel, which nobody counts; use local arrays "
+                   "and shared memory")
         elif word in _WORDS and before not in (".", "->"):
             yield f"{place} has `{word}` in a kernel: a GPU has no {_WORDS[word]}"
         elif (is_free or before == "::") and is_called and word not in own.names and \
