@@ -76,8 +76,9 @@ StepRow ForwardPass::row(Output output, Index row) {
   const Index i = row % shape_.queries;
   const Pair own{shape_, blocks_, given_.options.causal, output, i, 0};
   const auto sum = [&](Index c) {
-    return steps_.row_of_sum ? sum_of_row(row - i + steps_.row_of_sum(own, c))
-                             : sum_of_lanes(at, std::max<Index>(c, 0));
+    return steps_.divisor
+               ? steps_.divisor(own, c, [&](Index query) { return sum_of_row(row - i + query); })
+               : sum_of_lanes(at, std::max<Index>(c, 0));
   };
   if (output == Output::kLse) {
     const auto [value, size] = steps_.lse(at.m[0], sum(-1), scale_);
@@ -303,6 +304,7 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
         add_sizes(all.size.data(), all.tile[j], V, columns);
       }
       multiply_O(steps_.after_PV);
+      if (steps_.after_block) steps_.after_block(all);
       for (Index lane = 0; lane < lanes; ++lane) all.m[lane] = steps_.stored_maximum(of_lane[lane]);
       is_first = false;
     }
@@ -369,6 +371,9 @@ Sized Weight::dP() const {
 Index Weight::number() const {
   return ((b * shape.heads + h) * shape.queries + i) * shape.keys + j;
 }
+double Weight::P_of(Index query) const {
+  return query < shape.queries ? pass.weight(output, b, h, query, j).P : 0;
+}
 Sized Weight::dS() const { return pass.steps_.dS(P, dP(), delta()); }
 
 // In the order of a loop over blocks of keys, and in it over the queries.
@@ -420,7 +425,7 @@ StepRow BackwardPass::row(Output output, Index row) {
   StepRow result = own_row(output, row);
   if (!steps_.keeps || !steps_.keeps(output)) return result;
   const Index keys = shape_.keys, slot = row % keys % blocks_.keys;
-  for (Index before = 0; before < row; ++before) {
+  for (Index before = steps_.keeps_in_head ? row - row % keys : 0; before < row; ++before) {
     if (before % keys % blocks_.keys != slot) continue;
     const StepRow left = own_row(output, before);
     for (std::size_t c = 0; c < result.value.size(); ++c)

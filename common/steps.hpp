@@ -158,7 +158,8 @@ struct Weight : Pair {
   FLASH_EXPORT Sized delta() const;
   FLASH_EXPORT Sized dP() const;
   FLASH_EXPORT Sized dS() const;
-  Index number() const;  // of the pair, in row-major order
+  FLASH_EXPORT double P_of(Index query) const;  // with the same key
+  Index number() const;                         // of the pair, in row-major order
 };
 
 // A row of an output.
@@ -213,6 +214,7 @@ struct Steps {
   Step<double(const Online&)> sum = [](auto& at) { return at.l * at.alpha + at.sum; };
   Step<double(const Online&)> before_PV = [](auto& at) { return at.alpha; };  // times O
   Step<double(const Online&)> after_PV = [](auto&) { return 1.0; };
+  Step<void(Accumulator&)> after_block = {};
   Step<double(const Online&, Index column)> before_PV_of = {};  // in place of before_PV
   Step<double(const Online&, Index key)> weight = {};           // in place of P, in P V alone
   Step<bool(const Pair&, double P)> adds = [](auto& at, double P) { return at.counted || P != 0; };
@@ -220,7 +222,8 @@ struct Steps {
   bool adds_stale = false;  // O += P V of a whole tile, with what the block before left in it
   // O += P V, of one key, in another way.
   Step<void(double P, const double* V, double largest, Accumulator&)> PV = {};
-  Step<Index(const Pair&, Index column)> row_of_sum = {};  // the query whose l divides O; -1: lse
+  // What divides O, from the sums l of all queries; column -1: lse.
+  Step<double(const Pair&, Index column, const std::function<double(Index query)>& l)> divisor = {};
   Step<Sized(Sized O, double l, bool has_keys)> divided = [](Sized O, double l, bool) {
     return l == 0 ? Sized(0) : O / l;
   };
@@ -231,8 +234,9 @@ struct Steps {
   Step<StepRow(const Given&, const std::vector<double>& S, Output, Index row)> whole_row = {};
 
   // The backward pass, where P is exp(exponent(S, lse)).
-  Step<Index(const Pair&)> place = {};  // of a pair's P and dP, which hold those of earlier pairs
-  bool keeps_dP = false;                // dP is added to what its place holds
+  // Of a pair's P and dP, which hold those of earlier pairs; -1: they hold nothing.
+  Step<Index(const Pair&)> place = {};
+  bool keeps_dP = false;  // dP is added to what its place holds
   Step<Index(const Pair&)> row_of_lse = {}, row_of_delta = {};  // in place of the query's
   Step<bool(double lse)> has_weights = [](double x) { return !(std::isinf(x) && x < 0); };
   Step<Sized(const double* out, const double* dO, Index head_dim)> delta = sized_dot;
@@ -251,6 +255,7 @@ struct Steps {
   };
   Step<bool(const Weight&, Index last_key)> replaces = {};  // what was added up so far
   Step<bool(Output)> keeps = {};                            // what the block of keys before left
+  bool keeps_in_head = false;                               // if it is of the same head
 
   // The outputs.
   Step<void(const Written&, StepRow&)> write = {};

@@ -156,8 +156,9 @@ void mistakes_of_lanes(std::vector<harness::Mistake>& known) {
           return at.alpha_of(row(at.first.i, column));
         }));
     harness::named("sum of another row", known)
-        .ways.push_back(harness::replace(
-            &Steps::row_of_sum, [row](auto& at, Index column) { return row(at.i, column); }));
+        .ways.push_back(harness::replace(&Steps::divisor, [row](auto& at, Index column, auto& l) {
+          return l(row(at.i, column));
+        }));
   }
   harness::named("weights of another row", known)
       .ways.push_back(harness::replace(&Steps::weight, [=](auto& at, Index key) {

@@ -88,6 +88,7 @@ TEST_CASE("each mistake has a program, and each program's name a mistake") {
                 "offsets in 32 bits",                    // harness/cases/far_apart.cpp
                 "loss of precision",                     // harness/diagnosis/diagnosis.cpp
                 "index too small", "stride of 0",        // there, too
+                "memory that nobody wrote",              // there, too
                 "weights of P_smem in another order"});  // part1/softmax_matmul_cases.cpp
   const std::regex named("named = \"(.*)\"");
   for (const std::string task :
@@ -102,7 +103,7 @@ TEST_CASE("each mistake has a program, and each program's name a mistake") {
 }
 
 TEST_CASE("each kind of mistake has a hint, and each hint a mistake") {
-  Names kinds{"launch", "offsets", "precision", "slices"}, hints;
+  Names kinds{"launch", "offsets", "precision", "slices", "unwritten"}, hints;
   kinds.insert({"groups", "last-queries", "pages", "parts"});  // of decoding
   for (const Mistake& mistake : all_mistakes()) kinds.insert(mistake.kind);
   const std::string text = text_of("harness/diagnosis/hints.toml");

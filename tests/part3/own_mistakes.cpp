@@ -57,25 +57,42 @@ void other_alpha(Steps& steps) {
 }
 template <Index (*row)(Index query)>
 void other_sum(Steps& steps) {
-  steps.row_of_sum = [](auto& at, Index) { return row(at.i); };
+  steps.divisor = [](auto& at, Index, auto& l) { return l(row(at.i)); };
 }
 template <Index (*row)(Index query)>
 void other_weights(Steps& steps) {
   steps.weight = [](auto& at, Index key) { return at.weight_of(row(at.first.i), key); };
 }
 
+// Of this row and of the thread's rows before it together.
+template <int kGroups, class Of>
+double with_rows_before(Index query, Of of) {
+  double all = 0;
+  for (Index row = row_of_thread<kGroups, true>(query); row <= query; ++row)
+    if (row_of_thread<kGroups, true>(row) == row_of_thread<kGroups, true>(query)) all += of(row);
+  return all;
+}
+
 // Each row's sum in a block of keys begins with those of the thread's rows before it.
 template <int kGroups>
 void sums_of_rows_before(Steps& steps) {
   steps.sum = [](auto& at) {
-    double left = 0;
-    for (Index row = row_of_thread<kGroups, true>(at.first.i); row < at.first.i; ++row)
-      if (row_of_thread<kGroups, true>(row) == row_of_thread<kGroups, true>(at.first.i))
-        left += row < at.first.shape.queries ? at.sum_of(row, at.first.j) : 0;
-    return at.l * at.alpha + left + at.sum;
+    return at.l * at.alpha + with_rows_before<kGroups>(
+                                 at.first.i, [&](Index row) { return at.sum_of(row, at.first.j); });
   };
   steps.computes = [](auto& at, bool, bool any_is_finite, double) {
     return any_is_finite || at.first_key() < at.end_of_queries();
+  };
+}
+
+template <int kGroups>
+void divided_by_rows_before(Steps& steps) {
+  steps.divisor = [](auto& at, Index, auto& l) { return with_rows_before<kGroups>(at.i, l); };
+}
+template <int kGroups>
+void products_of_rows_before(Steps& steps) {
+  steps.weight = [](auto& at, Index key) {
+    return with_rows_before<kGroups>(at.first.i, [&](Index row) { return at.weight_of(row, key); });
   };
 }
 
@@ -167,6 +184,20 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
        harness::Group::kAlone,
        true,
        {mask_in_order_of_P<8>, mask_in_order_of_P<16>}});
+  known.push_back({"sums of the rows before added",
+                   "the result is divided by the sum l of its row and of the thread's rows before "
+                   "it: the sum over the lanes has to start at 0 for each row",
+                   "reset",
+                   harness::Group::kAlone,
+                   false,
+                   {divided_by_rows_before<4>, divided_by_rows_before<2>}});
+  known.push_back({"products of the rows before added",
+                   "each row of O gets P V of the thread's rows before it, too: a sum has to start "
+                   "at 0 for each row",
+                   "reset",
+                   harness::Group::kAlone,
+                   true,
+                   {products_of_rows_before<4>, products_of_rows_before<2>}});
   const auto more = [&](const char* name, const std::vector<harness::Change>& changes) {
     auto& ways = harness::named(name, known).ways;
     ways.insert(ways.end(), changes.begin(), changes.end());

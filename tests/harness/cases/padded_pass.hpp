@@ -101,12 +101,15 @@ class PassTensor {
     return seen;
   }
 
-  // Where elements lie that are written with those strides.
+  // Where elements lie that are written with those strides. With a stride of 0 nobody can tell
+  // which of them stays there, and a program that writes too few would fit.
   template <class... Others>
   void add_misplaced(std::vector<Misplaced>& list, Output output, Others&... others) {
     const Shape<Rank> shape = view().shape(), own = view().strides();
     with_other_strides(
         [&](const std::string& other, const Shape<Rank>& strides) {
+          for (int axis = 0; axis < Rank; ++axis)
+            if (strides[axis] == 0 && shape[axis] > 1) return;
           std::vector<Index> written(tensor_.buffer().size(), Misplaced::kNone);
           Index n = 0;
           for_each_offset<Rank>(shape, strides, [&](Index place) {

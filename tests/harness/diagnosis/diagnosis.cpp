@@ -3,6 +3,7 @@
 #include "harness/diagnosis/diagnosis.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -95,6 +96,23 @@ class Matching {
             std::isnan(of.got[n]) && (bits & kPayload) != 0 && bits != kOnGpu)
           return false;
     return true;
+  }
+
+  // Whether all that is wrong is NaN out of memory that nobody wrote: in emulated memory all bits
+  // of a float are set.
+  bool is_wrong_as_unwritten() {
+    constexpr std::uint64_t kUnwritten = 0xffff'ffff'e000'0000;
+    const auto is_unwritten = [&](const Place& at) {
+      bool any = false;
+      const StepRow& want = truth(at);
+      for (std::size_t c = 0; c < want.value.size(); ++c) {
+        const bool is_it = std::bit_cast<std::uint64_t>(got(at, c)) == kUnwritten;
+        if (!is_it && !near(at, c, want, kSlack)) return false;
+        any |= is_it;
+      }
+      return any;
+    };
+    return is_wrong() && std::all_of(wrong_.begin(), wrong_.end(), is_unwritten);
   }
 
   // Whether all numbers have a few digits: one key too few or too many would be a larger mistake.
@@ -288,6 +306,7 @@ struct Match {
 // Other problems: blocks that are whole and ragged ones, and scores that are easy and hard. Behind
 // the first kProbesForAll those that are tried only where several mistakes fit all of these.
 constexpr std::size_t kProbesForAll = 7;
+constexpr std::array<std::size_t, 3> kEasyProbes{0, 1, 5};
 std::vector<Probe> probes_for(const AttentionShape& failed, Index block_q, Index block_k,
                               bool forward) {
   constexpr Index kMost = 128;  // problems of larger blocks take seconds
@@ -354,30 +373,41 @@ std::vector<std::size_t> fitting(Match<Seen>& match, const std::vector<std::stri
   return {all.begin(), all.end()};
 }
 
+template <class Seen>
+using Again = std::function<Seen(const Probe&)>;
+template <class Seen>
+bool is_right(const Again<Seen>& again, const Probe& probe) {
+  return !Match<Seen>(again(probe), true).matching.is_wrong();
+}
+
+// Where as much as 15 bits can count is right, and more is not.
+template <class Seen>
+Diagnosis of_large_indices(const Seen& seen, const Again<Seen>& again) {
+  constexpr Index kCounted = 32767, kMost = 30000;
+  const auto& [batch, heads, queries, keys, d] = seen.shape;
+  const AttentionShape less{std::min(batch, kMost), std::min(heads, kMost),
+                            std::min(queries, kMost), std::min(keys, kMost), d};
+  const Index most = std::max({batch, heads, queries, keys});
+  if (most <= kCounted || !is_right(again, {less, Data::kNormal})) return {};
+  return {"index too small",
+          std::to_string(kMost) + " are right, and " + std::to_string(most) +
+              (most == batch     ? " batches are"
+               : most == heads   ? " heads are"
+               : most == queries ? " queries or rows are"
+                                 : " keys are") +
+              " not: some index or array does not reach that far. A short ends at 32767, an "
+              "unsigned short at 65535.",
+          "offsets"};
+}
+
 // What small problems do not have, or tensors that share no memory.
 template <class Seen>
-Diagnosis of_this_case_alone(const Seen& seen, const std::function<Seen(const Probe&)>& again) {
-  const auto is_right = [&](const Probe& probe) {
-    return !Match<Seen>(again(probe), true).matching.is_wrong();
-  };
-  const auto& [batch, heads, queries, keys, d] = seen.shape;
-  const AttentionShape small{std::min<Index>(batch, 3), std::min<Index>(heads, 3),
-                             std::min<Index>(queries, 1000), std::min<Index>(keys, 1000), d};
-  if (const Index most = std::max({batch, heads, queries, keys});
-      most > 32767 && is_right({small, Data::kNormal}))
-    return {"index too small",
-            "A small problem is right, and " + std::to_string(most) +
-                (most == batch     ? " batches are"
-                 : most == heads   ? " heads are"
-                 : most == queries ? " queries or rows are"
-                                   : " keys are") +
-                " not: some index or array does not reach that far. A short ends at 32767, an "
-                "unsigned short at 65535.",
-            "offsets"};
+Diagnosis of_this_case_alone(const Seen& seen, const Again<Seen>& again) {
+  if (const Diagnosis large = of_large_indices(seen, again); !large.name.empty()) return large;
   const Probe same{seen.shape, Data::kNormal};
   if (Probe apart = same;
-      apart.shares_none = true,
-      is_right(apart) && !is_right(same) && is_right(apart))  // nothing is kept between calls
+      apart.shares_none = true, is_right(again, apart) && !is_right(again, same) &&
+                                    is_right(again, apart))  // nothing is kept between calls
     return {"stride of 0",
             "With memory of its own for each head or batch the same problem is right. Here one "
             "tensor serves all of them: a stride is 0, which the contract allows.",
@@ -388,7 +418,9 @@ Diagnosis of_this_case_alone(const Seen& seen, const std::function<Seen(const Pr
 template <class Seen>
 Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& again) {
   static int left_to_explain = kExplained, left_to_name = kNamed, left_of_pairs = kPairSearches;
-  if (size_of(seen.shape) > kMostSize || left_to_name == 0 || left_to_explain-- <= 0) return {};
+  if (left_to_name == 0) return {};
+  if (size_of(seen.shape) > kMostSize) return of_large_indices(seen, again);
+  if (left_to_explain-- <= 0) return {};
   Match<Seen> match(seen);
   const AttentionShape* const also = also_solved(seen);
   if (!match.matching.is_wrong() || (also != nullptr && match.matching.is_wrong_as_0())) return {};
@@ -406,10 +438,22 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
       also != nullptr ? probes_for(seen.shape, *also)
                       : probes_for(seen.shape, match.blocks[0].queries, match.blocks[0].keys,
                                    std::is_same_v<Seen, SeenForward>);
+  if (match.matching.is_wrong_as_unwritten() &&
+      std::none_of(kEasyProbes.begin(), kEasyProbes.end(), [&](std::size_t easy) {
+        Match<Seen> small(again(probes[easy]), true);
+        return small.matching.is_wrong() && !small.matching.is_wrong_as_unwritten();
+      })) {
+    --left_to_name;
+    return {
+        "memory that nobody wrote",
+        "The NaN come from shared or device memory that is read although no thread wrote there: "
+        "a part of a tile is not loaded, or a part of a result is not stored.",
+        "unwritten"};
+  }
   if (suspects.empty() && match.matching.has_some_digits()) {
     // It shows in small problems, too: what is wrong in large ones only counts some keys twice.
     bool shows = false;
-    for (const std::size_t easy : {0, 1, 5}) {
+    for (const std::size_t easy : kEasyProbes) {
       Match<Seen> small(again(probes[easy]), true);
       if (!small.matching.has_some_digits()) return {};
       shows |= small.matching.is_wrong();

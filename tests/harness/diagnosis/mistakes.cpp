@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "common/half.hpp"
+
 namespace flash::harness {
 namespace {
 
@@ -95,6 +97,16 @@ std::shared_ptr<Tensor<double, 4>> first_column(const Tensor<double, 4>& x) {
   auto y = std::make_shared<Tensor<double, 4>>(x.shape());
   const Index columns = x.extent(3);
   for (Index n = 0; n < x.size(); ++n) y->data()[n] = x.data()[n / columns * columns];
+  return y;
+}
+// With its first rows again and again.
+std::shared_ptr<Tensor<double, 4>> first_rows(const Tensor<double, 4>& x, Index count) {
+  auto y = std::make_shared<Tensor<double, 4>>(x.shape());
+  const Index columns = x.extent(3), rows = x.extent(2);
+  for (Index n = 0; n < x.size(); ++n) {
+    const Index row = n / columns % rows;
+    y->data()[n] = x.data()[n - (row - row % count) * columns];
+  }
   return y;
 }
 Change reading_from(Operand operand, const std::shared_ptr<Tensor<double, 4>>& x) {
@@ -502,6 +514,8 @@ void add_online_softmax(List& list, bool causal) {
   list.add("maximum of the first block kept",
            "the maximum of the first block is kept; it must grow with each block", &Steps::maximum,
            [](auto& at) { return at.is_first ? std::fmax(at.m, at.of_block) : at.m; });
+  list.known.back().ways.push_back(replace(  // stored, while each block has its own
+      &Steps::stored_maximum, [](auto& at) { return at.m == -kInfinity ? at.m_new : at.m; }));
   list.add("maximum not stored",
            "the new maximum is not stored, so that m is -inf for each block, and alpha is 0: what "
            "was added up before is lost",
@@ -557,10 +571,10 @@ void add_online_softmax(List& list, bool causal) {
   list.add(
       "sum of another row", "the result is divided by the sum l of another row",
       // Of lse too, or of out alone, whose columns are numbered from 0.
-      &Steps::row_of_sum, [=](auto& at, Index) { return first_row(at); },
-      [=](auto& at, Index) { return last_row(at); },
-      [=](auto& at, Index column) { return column < 0 ? at.i : first_row(at); },
-      [=](auto& at, Index column) { return column < 0 ? at.i : last_row(at); });
+      &Steps::divisor, [=](auto& at, Index, auto& l) { return l(first_row(at)); },
+      [=](auto& at, Index, auto& l) { return l(last_row(at)); },
+      [=](auto& at, Index column, auto& l) { return l(column < 0 ? at.i : first_row(at)); },
+      [=](auto& at, Index column, auto& l) { return l(column < 0 ? at.i : last_row(at)); });
   list.add("divided by the sum in every step",
            "the accumulator is divided by the sum l after each block; it must be once, at the end",
            {both(undivided, [](Steps& steps) {
@@ -607,6 +621,13 @@ void add_what_is_not_finite(List& list, bool can_mask) {
              "masked keys have a score like -1e9 instead of -inf: where all others are smaller, "
              "they count",
              masks);
+  list.of("precision", kAlone, kByBlock)
+      .add("accumulator in half",
+           "the accumulator is kept in half, which has 3 digits and ends at 65504: keep sums in "
+           "float",
+           &Steps::after_block, [](Accumulator& at) {
+             for (double& O : at.O) O = static_cast<float>(Half(static_cast<float>(O)));
+           });
   for (const Index rows : {0, 2, 4, 8, 16})
     for (const bool at_once : {false, true})
       for (const Change& way : shared_maximum(rows, 1, at_once)) shared.push_back(way);
@@ -704,7 +725,21 @@ void add_blocks(List& list) {
                                                                                        : at.S;
     };
   });
+  list.known.back().ways.push_back([stale = list.known.back().ways[0]](Steps& steps) {
+    stale(steps);  // in l alone
+    steps.row_of_V = [](auto& at) { return at.j; };
+  });
   list.known.back().ways.push_back([](Steps& steps) { steps.adds_stale = true; });  // in P V alone
+  list.add(
+      "last key counted again",
+      "keys past the last one are counted, and each of them is the last one once more: an index "
+      "that is kept below the number of keys needs a score of -inf as well",
+      {[](Steps& steps) {
+        steps.end = to_whole_blocks;
+        steps.row_of_K =
+            steps.row_of_V = [](auto& at) { return std::min(at.j, at.shape.keys - 1); };
+        steps.masked = [](auto& at) { return at.j < at.shape.keys ? -kInfinity : at.S; };
+      }});
   const auto of_first_block = [](auto& at) { return at.j % at.blocks.keys; };
   list.add("values of the first block in every block",
            "the values of the first block of keys are used for every block", &Steps::row_of_V,
@@ -730,6 +765,12 @@ void add_blocks(List& list) {
   rows("rows of the last, partial block not written",
        "the rows behind the last whole block are not written",
        [](Index i, Index queries, Index block) { return i >= queries / block * block; });
+  rows("rows of the second half not written",
+       "the rows of the second half are not written: with half as many threads as rows in each "
+       "block, the blocks reach only so far",
+       [](Index i, Index queries, Index block) {
+         return i >= (queries + block - 1) / block * ((block + 1) / 2);
+       });
   list.add("rows without keys not written",
            "the rows that see no key, or only scores of -inf, are not written: they get 0, and lse "
            "-inf",
@@ -820,6 +861,10 @@ void add_forgotten_indices(List& list, const SeenForward& seen) {
                                      first_weight)});
   } else {
     add("c", "Q", "Q(i, 0)", "Q(i, c)", {column(kQ, seen.q)});
+    std::vector<Change> rows;
+    for (const Index count : {Index{1}, std::max<Index>(seen.block_queries, 1)})
+      rows.push_back(reading_from(kQ, first_rows(seen.q.values, count)));
+    add("i", "Q", "a query of the first block", "query i", rows);
     add("c", "K", "K(j, 0)", "K(j, c)", {column(kK, seen.k)});
     add("j", "K", "K(j0, c)", "K(j0 + j, c)", {first_of_K});
   }
@@ -898,6 +943,7 @@ const double* own_row(const Weight& at, Operand of) {
 const double* right_row(const Weight& at) {
   return at.output == kDQ ? at.K : at.output == kDK ? at.Q : at.dO;
 }
+Sized right_factor(const Weight& at) { return at.output == kDV ? Sized(at.P) : at.dS(); }
 
 void add_gradients(List& list, const SeenBackward& seen) {
   list.of("gradients", kGradient);
@@ -960,6 +1006,16 @@ void add_gradients(List& list, const SeenBackward& seen) {
                  replace(&Steps::delta, [](auto* out, auto* dO, Index d) {
                    return sized_dot(std::vector(d, out[0]).data(), dO, d);
                  })});
+  list.of("forgotten-index", kGradient, kByBlock);
+  std::vector<Change> first_weights;  // in the bonus' pass for dK: of the lane's first query
+  for (const Index lanes : {8, 16})
+    first_weights.push_back(replace(&Steps::factor, [lanes](auto& at) {
+      const Index streamed = at.blocks.keys, place = at.i % streamed % lanes;
+      return at.output == kDK
+                 ? Sized(at.P_of(at.i - at.i % streamed + place)) * (at.dP() - at.delta())
+                 : right_factor(at);
+    }));
+  add_forgotten(list, "i", "P", "P of the thread's first query", "P(i, j)", first_weights);
   list.of("reset", kAlone, kByBlock);
   const Change of_row = replace(&Steps::place, [](auto&at) { return at.j % at.blocks.keys; }),
                of_head =
@@ -974,8 +1030,11 @@ void add_gradients(List& list, const SeenBackward& seen) {
   list.add("scores not set to 0", kScoresNotSetTo0, begun);
   list.add("dP not set to 0",
            "the sums of dO V^T begin with what their places held before, the dP of the query "
-           "before: set them to 0 first",
-           {both(of_row, dP_kept), both(of_head, dP_kept)});
+           "before or the weights P: set them to 0 first",
+           {both(of_row, dP_kept), both(of_head, dP_kept), replace(&Steps::factor, [](auto& at) {
+              return at.output == kDK ? Sized(at.P) * (Sized(at.P) + at.dP() - at.delta())
+                                      : right_factor(at);
+            })});
   list.add("scores and dP not set to 0",
            "the sums of Q K^T and of dO V^T begin with what their places held before: set them to "
            "0 first",
@@ -1045,14 +1104,24 @@ void add_gradients(List& list, const SeenBackward& seen) {
     list.add("delta with head 0 of out", "delta is computed with head 0 of out", {[](Steps& steps) {
                steps.read[Operand::kOut].head = [](Index, Index) -> Index { return 0; };
              }});
+  const auto of_lanes = [](Index lanes) {
+    return [lanes](auto* out, auto* dO, Index d) {
+      Sized sum(0);
+      for (Index c = 0; c < d; ++c)
+        if (c % 32 < lanes) sum = sum + Sized(out[c] * dO[c]);
+      return sum;
+    };
+  };
   list.of("lanes", kGradient)
       .add("delta of one lane",
-           "delta is the sum over one lane's columns only; warp_sum() adds up those of all lanes",
-           &Steps::delta, [](auto* out, auto* dO, Index d) {
-             Sized sum(0);
-             for (Index c = 0; c < d; c += 32) sum = sum + Sized(out[c] * dO[c]);
-             return sum;
-           });
+           "delta is the sum over the columns of one lane, or of a part of the lanes; warp_sum() "
+           "adds up those of all lanes",
+           &Steps::delta, of_lanes(1), of_lanes(2), of_lanes(4), of_lanes(8), of_lanes(16));
+  list.add("delta of the lanes added up twice",
+           "delta is 32 times too large: each lane has the whole sum already when warp_sum() adds "
+           "up those of all lanes",
+           &Steps::delta,
+           [](auto* out, auto* dO, Index d) { return Sized(32) * sized_dot(out, dO, d); });
   list.of("P-from-lse", kGradient);
   list.add("P without lse", "P is exp(S); it must be exp(S - lse)", &Steps::exponent,
            [](double S, double) { return S; });
@@ -1085,14 +1154,28 @@ void add_gradients(List& list, const SeenBackward& seen) {
           [](double S, double lse) { return std::isnan(S) ? -kInfinity : S - lse; });
   list.add("rows of NaN taken for rows without weights",
            "a row whose lse is NaN is left out: lse > -inf is false for NaN; ask lse == -inf",
-           &Steps::has_weights, [](double lse) { return lse > -kInfinity; });
-  if (seen.options.causal)
+           {replace(&Steps::has_weights, [](double lse) { return lse > -kInfinity; }),
+            replace(&Steps::factor, [](auto& at) {  // where dS is NaN all the same
+              return at.output == kDV && std::isnan(at.lse) ? Sized(0) : right_factor(at);
+            })});
+  if (seen.options.causal) {
+    // In a kernel, which multiplies the other row by 0.
+    const auto by_0 = [](bool (*meets)(const Pair&)) {
+      return both(
+          replace(&Steps::adds, [meets](auto& at, double) { return at.counted || meets(at); }),
+          replace(&Steps::factor,
+                  [](auto& at) { return at.counted ? right_factor(at) : Sized(0); }));
+    };
     list.of("nan", kAlone, kByBlock)
         .add("masked keys counted with weight 0",
              "masked keys have P = 0 and are still multiplied by it, and 0 * NaN is NaN: leave "
              "them out",
-             &Steps::adds, kAlways,
-             [](auto& at, double) { return at.counted || at.first_key() <= at.i; });
+             {replace(&Steps::adds, kAlways),
+              replace(&Steps::adds,
+                      [](auto& at, double) { return at.counted || at.first_key() <= at.i; }),
+              by_0([](auto& at) { return at.output == kDK && at.first_key() <= at.i; }),
+              by_0([](auto& at) { return at.output == kDQ && is_in_seen_block(at); })});
+  }
   list.of("empty-row", kAlone)
       .add("rows without weights counted",
            "a row whose lse is -inf weighs no key, but exp(S - -inf) is inf: leave it out",
@@ -1110,10 +1193,19 @@ void add_sums(List& list, const SeenBackward& seen) {
       return (of == kDK && dK) || (of == kDV && dV);
     };
     list.of("gradient-sums", kAlone, kByBlock)
-        .add(std::string(x) + " not reset",
-             "the sums of a block of keys begin with what the block before it left: set them to 0 "
-             "for each block",
-             &Steps::keeps, is_one);
+        .add(
+            std::string(x) + " not reset",
+            "the sums of a block of keys begin with what the block before it left: set them to 0 "
+            "for each block",
+            {replace(&Steps::keeps, is_one), both(replace(&Steps::keeps, is_one), [](Steps& steps) {
+               steps.keeps_in_head = true;
+             })});
+    if (!dK)
+      list.of("gradient-sums", kAlone)
+          .add("dV is 0",
+               "dV is 0 everywhere: nothing is added to it, or weights P that are all 0, as where "
+               "the sums S do not begin with 0",
+               &Steps::factor, [](auto& at) { return at.output == kDV ? Sized(0) : at.dS(); });
     list.of("gradient-sums", kSum)
         .add(std::string(x) + " overwritten",
              std::string("each query overwrites ") + x + "; it must add to " +
