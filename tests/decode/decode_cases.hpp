@@ -5,40 +5,42 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/cuda/device_tensor.hpp"
 #include "common/decode.hpp"
 #include "common/registry.hpp"
-#include "decode/own_mistakes.hpp"
 #include "harness/cases/attention_data.hpp"
 #include "harness/cases/device_copy.hpp"
 #include "harness/cases/padded_pass.hpp"
 
 namespace flash::decode_cases {
 
+using harness::Layout;
+
 struct DecodeCase {
   std::string name = "";
   std::vector<std::int32_t> lengths = {100};  // one for each sequence
-  Index heads = 2, kv_heads = 2, queries = 1, head_dim = 64, page_size = 16;
+  Index group = 1, kv_heads = 2, queries = 1, head_dim = 64, page_size = 16;
   harness::Data data = harness::Data::kNormal;
   DType type = DType::kFloat32;
-  std::optional<double> scale = std::nullopt;
-  harness::Layout cache =
-      harness::Layout::kRowMajor;  // kInterleavedHeads: (page, head, row, column)
-  harness::Layout layout = harness::Layout::kRowMajor;  // of q, out and lse
+  std::optional<double> scale = {};
+  Layout cache = Layout::kRowMajor;   // kInterleavedHeads: (page, head, row, column)
+  Layout layout = Layout::kRowMajor;  // of q, out and lse
   Index shift = 0;            // of their first elements behind an aligned address, in elements
   bool shares_pages = false;  // the second sequence begins with pages of the first one
-  Index table_pages = 0;      // 0: as many as the longest sequence has, and one
-  std::optional<Index> nan_key = std::nullopt;  // of the first sequence: a NaN in a value
+  std::optional<Index> table_pages = {};  // as many as the longest sequence has, and one
+  std::optional<Index> nan_key = {};      // of the first sequence: a NaN in a value
 
+  Index heads() const { return kv_heads * group; }
   DecodeCase of_type(DType other) const;
   DecodeCase of_probe(const harness::Probe& probe) const;
 };
 
-std::vector<DecodeCase> cases_of_one_part(), cases_of_pages(), cases_of_groups(),
-    cases_of_many_parts(), cases_of_types(), cases_of_special_values(), long_cases();
-std::vector<DecodeCase> all_cases();
+using CasesOf = std::pair<const char*, std::vector<DecodeCase>>;  // a requirement (tasks.toml)
+std::vector<CasesOf> cases();
+std::vector<DecodeCase> long_cases();
 
 template <class T>
 struct DecodeInputs {
@@ -49,6 +51,22 @@ struct DecodeInputs {
   // What is no key of a sequence is a NaN, or `fill`.
   DecodeInputs(const DecodeCase& problem, std::uint64_t seed, double fill = harness::kPoisoned);
 };
+
+// A cache in float64, and how its keys are cut up.
+struct SeenCache {
+  Tensor<double, 4> k, v;
+  Tensor<std::int32_t, 2> block_table;
+  Tensor<std::int32_t, 1> lengths;
+  Index first;      // of the sequences that were seen
+  Index chunk;      // elements of 16 bytes
+  Index keys_each;  // of a part
+  bool nan_behind;  // the cache, else numbers
+};
+
+// Completes `seen`, which has all but the keys and values: a sequence's keys, taken out of their
+// pages, make the wrong result one of attention (diagnosis.hpp). The mistakes that pages, groups
+// and parts alone make possible are added (own_mistakes.cpp).
+void add_keys(harness::SeenForward& seen, const SeenCache& cache);
 
 // A call on a device, and what it left.
 template <class T>
@@ -86,11 +104,19 @@ struct DecodeCall {
   std::string differing_output(const DecodeCall& other) const {
     return out.name_if_not(other.out) + lse.name_if_not(other.lse);
   }
+  // "" where out and lse of sequence b are right; all of the pass is in host memory.
+  static std::string wrong(const Decode<T>& pass, Index b);
   // Waits for the call, and judges what it left, sequence by sequence. With `run`, which makes a
   // call, the verdict can be explained.
   harness::Verdict verdict(const std::function<void(DecodeCall&)>& run = {});
 
  private:
+  // The inputs, and after copy_back() what the call left.
+  Decode<T> on_host() {
+    return {inputs.q.view(),           inputs.k.view(),       inputs.v.view(),
+            inputs.block_table.view(), inputs.lengths.view(), out.padded().view(),
+            lse.padded().view(),       problem.scale};
+  }
   // Of the sequences from `first` on.
   harness::SeenForward seen(Index first, Index count);
 

@@ -26,7 +26,7 @@ Verdict judge(const DecodeCase& problem, std::uint64_t seed) {
 
 // The sequences of a batch one by one, and in a batch with a wider table: each has its bits.
 Verdict same_bits_in_any_batch(std::uint64_t seed) {
-  const DecodeCase problem{.lengths = {700, 90, 270, 0}, .heads = 2, .kv_heads = 1};
+  const DecodeCase problem{.lengths = {700, 90, 270, 0}, .group = 2, .kv_heads = 1};
   DecodeCall<float> together(problem, seed);
   flash_decode_cuda(together.pass());
   if (Verdict verdict = together.verdict(); !verdict.pass) return verdict;
@@ -39,7 +39,7 @@ Verdict same_bits_in_any_batch(std::uint64_t seed) {
     flash_decode_cuda(call.pass());
     if (Verdict verdict = call.verdict(); !verdict.pass) return verdict;
     const float* const here = &call.out.view()(0, 0, 0, 0);
-    if (!std::equal(here, here + problem.heads * problem.head_dim,
+    if (!std::equal(here, here + problem.heads() * problem.head_dim,
                     &together.out.view()(b, 0, 0, 0)))
       return {false, "A sequence of " + std::to_string(problem.lengths[b]) +
                          " keys gives other bits alone than in a batch. Its parts may depend on "
@@ -48,80 +48,78 @@ Verdict same_bits_in_any_batch(std::uint64_t seed) {
   return {true, ""};
 }
 
-// Kernels write the parts: out, the maximum and the sum. A row has 64 at most, of whole pages.
-void run_counted(const DecodeCall<float>& call) {
-  const auto values = static_cast<std::size_t>(call.inputs.q.size()),
-             rows = values / static_cast<std::size_t>(call.inputs.q.extent(3));
-  const auto& lengths = call.problem.lengths;
+// What a call moves: wrong(call, what it has to load of k and v, keys of the batch). Kernels write
+// the parts: out, the maximum and the sum. A row has 64 at most, of whole pages.
+template <class Wrong>
+Verdict judge_counted(const DecodeCase& problem, std::uint64_t seed, bool counts_warps, Wrong wrong,
+                      std::size_t* extra_bytes = nullptr) {
+  DecodeCall<float> call(problem, seed);
+  const auto& lengths = problem.lengths;
   const int pages = *std::max_element(lengths.begin(), lengths.end()) / 16 + 1;
-  despite_races([&] { flash_decode_cuda(call.pass()); },
-                std::min(64, pages) * sizeof(float) * (values + 2 * rows) + 1024);
+  const auto values = static_cast<std::size_t>(call.inputs.q.size()),
+             rows = values / static_cast<std::size_t>(problem.head_dim);
+  const auto run = [&] {
+    despite_races([&] { flash_decode_cuda(call.pass()); },
+                  std::min(64, pages) * sizeof(float) * (values + 2 * rows) + 1024);
+  };
+  device::reset_traffic(counts_warps);
+  extra_bytes ? void(*extra_bytes = extra_device_bytes(run)) : run();
+  if (const Verdict verdict = call.verdict(); !verdict.pass) return verdict;
+  const std::size_t cache = sizeof(float) * problem.kv_heads * problem.head_dim *
+                            std::accumulate(lengths.begin(), lengths.end(), std::size_t{0});
+  const std::string once = "each key of a sequence once for all heads of its group";
+  return verdict_on(
+      wrong(call, std::vector<ExpectedTraffic>{{"k", call.k.memory(), cache, 0, once},
+                                               {"v", call.v.memory(), cache, 0, once}}));
 }
 
 // A part for each thread block: where a sequence of 16400 keys is one part, the card is idle. Its
 // scores take four times the memory of 64 parts.
 Verdict as_many_parts_as_there_have_to_be(std::uint64_t seed) {
-  const DecodeCase problem{.lengths = {16400}, .heads = 1, .kv_heads = 1};
-  DecodeCall<float> call(problem, seed);
-  device::reset_traffic(false);
-  const std::size_t bytes = extra_device_bytes([&] { run_counted(call); });
-  if (Verdict verdict = call.verdict(); !verdict.pass) return verdict;
+  const DecodeCase problem{.lengths = {16400}, .kv_heads = 1};
   const std::size_t part = sizeof(float) * (problem.head_dim + 1);  // out and lse
-  if (bytes > 65 * part + 1024)
-    return {false, "It takes " + std::to_string(bytes) +
-                       " bytes of device memory for a sequence of 16400 keys; 64 parts take " +
-                       std::to_string(64 * part) + ", and more are too many."};
-  const std::size_t cache = sizeof(float) * 16400 * problem.head_dim;
-  // 8 parts of whole pages: the largest has less than a seventh.
-  return verdict_on(wrong_traffic(
-      "It", false, {{"k", call.k.memory(), cache, 0}, {"v", call.v.memory(), cache, 0}}, 14));
+  std::size_t bytes = 0;
+  const auto wrong = [&](auto&, const auto& loads) {
+    if (bytes > 65 * part + 1024)
+      return "It takes " + std::to_string(bytes) +
+             " bytes of device memory for a sequence of 16400 keys; 64 parts take " +
+             std::to_string(64 * part) + ", and more are too many.";
+    // 8 parts of whole pages: the largest has less than a seventh.
+    return wrong_traffic("It", false, loads, 14);
+  };
+  return judge_counted(problem, seed, false, wrong, &bytes);
 }
 
 // Each key and value once for its whole group, and nothing behind a length.
 Verdict judge_traffic(std::uint64_t seed) {
+  const auto wrong = [](auto& call, auto moves) {
+    const std::size_t out = sizeof(float) * call.inputs.q.size(), lse = out / call.problem.head_dim;
+    const std::string own = "the parts have a place of their own";
+    moves.push_back({"out", call.out.memory(), 0, out, own});
+    moves.push_back({"lse", call.lse.memory(), 0, lse, own, true});
+    return wrong_traffic("It", false, moves, 1);
+  };
   for (const DecodeCase& problem :
-       {DecodeCase{.lengths = {600, 0, 17}, .heads = 4, .kv_heads = 2},
-        DecodeCase{.lengths = {90}, .heads = 8, .kv_heads = 1, .queries = 2, .head_dim = 128}}) {
-    DecodeCall<float> call(problem, seed);
-    device::reset_traffic(false);
-    run_counted(call);
-    if (const Verdict verdict = call.verdict(); !verdict.pass) return verdict;
-    const Index keys = std::accumulate(problem.lengths.begin(), problem.lengths.end(), Index{0}),
-                rows = call.inputs.q.size() / problem.head_dim;
-    const std::size_t cache = sizeof(float) * keys * problem.kv_heads * problem.head_dim,
-                      out = sizeof(float) * rows * problem.head_dim;
-    const std::string once = "each key of a sequence once for all heads of its group";
-    const std::string wrong =
-        wrong_traffic("It", false,
-                      {{"k", call.k.memory(), cache, 0, once},
-                       {"v", call.v.memory(), cache, 0, once},
-                       {"out", call.out.memory(), 0, out, "the parts have a place of their own"},
-                       {"lse", call.lse.memory(), 0, sizeof(float) * rows,
-                        "the parts have a place of their own", true}},
-                      1);
-    if (!wrong.empty()) return {false, wrong};
-  }
+       {DecodeCase{.lengths = {600, 0, 17}, .group = 2},
+        DecodeCase{.lengths = {90}, .group = 8, .kv_heads = 1, .queries = 2, .head_dim = 128}})
+    if (Verdict verdict = judge_counted(problem, seed, false, wrong); !verdict.pass) return verdict;
   return {true, ""};
 }
 
 Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
-  const DecodeCase problem{.lengths = {512}, .heads = 1, .kv_heads = 1};
-  DecodeCall<float> call(problem, seed);
-  device::reset_traffic();
-  run_counted(call);
-  if (const Verdict verdict = call.verdict(); !verdict.pass) return verdict;
-  if (of == kSharedWork) return verdict_on(wrong_work("It", 256));
-  if (of == kFewConflicts) return verdict_on(wrong_conflicts("It"));
-  const std::size_t cache = sizeof(float) * 512 * problem.head_dim;
-  return verdict_on(
-      wrong_coalescing("It", {{"k", call.k.memory(), cache, 0}, {"v", call.v.memory(), cache, 0}}));
+  const DecodeCase problem{.lengths = {512}, .kv_heads = 1};
+  return judge_counted(problem, seed, true, [&of](auto&, const auto& loads) {
+    return of == kSharedWork     ? wrong_work("It", 256)
+           : of == kFewConflicts ? wrong_conflicts("It")
+                                 : wrong_coalescing("It", loads);
+  });
 }
 
 Verdict no_race_and_no_stray_access(std::uint64_t seed) {
   for (const DecodeCase& problem :
-       {DecodeCase{.lengths = {530, 15, 0}, .heads = 4, .kv_heads = 2, .queries = 2},
+       {DecodeCase{.lengths = {530, 15, 0}, .group = 2, .queries = 2},
         DecodeCase{
-            .lengths = {70}, .heads = 8, .kv_heads = 1, .queries = 2, .head_dim = 128, .shift = 1},
+            .lengths = {70}, .group = 8, .kv_heads = 1, .queries = 2, .head_dim = 128, .shift = 1},
         DecodeCase{.lengths = {70}, .head_dim = 256, .type = DType::kFloat16}})
     if (const Verdict verdict = judge(problem, seed); !verdict.pass) return verdict;
   return {true, ""};
@@ -144,21 +142,16 @@ Verdict judge_far_apart(std::uint64_t seed) {
     const auto lse = memory.tensor<float, 3>({2, 1, 1});  // last: what follows is not aligned
     flash_decode_cuda<float>(
         {q_there, k_there, v_there, table_there.view(), lengths_there.view(), out, lse});
-    const auto want =
-        decode_oracle<float>({q.view(), k.view(), v.view(), table.view(), lengths.view(), {}, {}});
-    const AttentionShape shape{1, 1, 1, 16, 64};
-    const std::string wrong = wrong_in<float>(
-        out, want.out, attention_output_bound<float>(shape, want.largest_score), "query", 0);
-    return wrong.empty() ? wrong_lse<float>(lse, want.lse,
-                                            attention_bound(shape, want.largest_score, 0x1p-24), 0)
-                         : wrong;
+    const Decode<float> pass{q.view(), k.view(), v.view(), table.view(), lengths.view(), out, lse};
+    const std::string wrong = DecodeCall<float>::wrong(pass, 0);
+    return wrong.empty() ? DecodeCall<float>::wrong(pass, 1) : wrong;
   });
 }
 
 // More sequences than a grid is tall: of these the launches alone are checked.
 Verdict launches_many_sequences(std::uint64_t seed) {
-  const DecodeCall<float> call(
-      {.lengths = std::vector<std::int32_t>(65600, 0), .heads = 1, .kv_heads = 1}, seed);
+  const DecodeCall<float> call({.lengths = std::vector<std::int32_t>(65600, 0), .kv_heads = 1},
+                               seed);
   skip_next_kernels();
   flash_decode_cuda(call.pass());
   return device::host_calls().value_or(device::HostCalls{}).blocks > 0 ? Verdict{true, ""}
@@ -171,27 +164,21 @@ TaskUnderTest flash_decode_cuda_task() {
   using namespace decode_cases;
   const char* const kOrder = "order and races";
   TaskUnderTest task{.id = "decode.flash_decode_cuda", .is_cuda = true};
-  const auto compute = [](const auto& pass) { flash_decode_cuda(pass); };
   const auto add = [&](const std::string& requirement, const std::vector<DecodeCase>& problems,
                        Needs needs = Needs::kNothing) {
     for (const DecodeCase& problem : problems)
       task.add(problem.name, requirement, needs,
                [problem](auto seed) { return judge(problem, seed); });
   };
-  add("one part", cases_of_one_part());
-  add("pages", cases_of_pages());
-  add("groups and queries", cases_of_groups());
-  add("many parts", cases_of_many_parts());
-  add("types and strides", cases_of_types());
-  add("special values", cases_of_special_values());
+  for (const auto& [requirement, problems] : cases()) add(requirement, problems);
   task.add(kOtherNumbersName, "pages", [](auto seed) {
     return with_other_numbers(seed, [](auto of) { return judge({.lengths = {40}}, of); });
   });
   task.add("the same bits in any batch", "many parts", same_bits_in_any_batch);
-  task.add("the same bits in every run", kOrder, [compute](auto seed) {
+  task.add("the same bits in every run", kOrder, [](auto seed) {
     return gives_the_same_bits<DecodeCall<float>>(
-        DecodeCase{.lengths = {600, 90}, .heads = 2, .kv_heads = 1}, seed,
-        [compute](auto& call) { compute(call.pass()); });
+        DecodeCase{.lengths = {600, 90}, .group = 2, .kv_heads = 1}, seed,
+        [](auto& call) { flash_decode_cuda(call.pass()); });
   });
   task.add("as many parts as there have to be", "memory", Needs::kChecks,
            as_many_parts_as_there_have_to_be);
@@ -202,15 +189,12 @@ TaskUnderTest flash_decode_cuda_task() {
     task.add(name, "access patterns", Needs::kChecks,
              [name](auto seed) { return judge_accesses(seed, name); });
   add_cases_of_its_stream<DecodeCall<float>>(task, kOrder, DecodeCase{},
-                                             DecodeCase{.lengths = {600, 300}}, compute);
+                                             DecodeCase{.lengths = {600, 300}},
+                                             [](const auto& pass) { flash_decode_cuda(pass); });
   task.add("65600 sequences", "pages", Needs::kEmulator, launches_many_sequences);
   task.add(kFarApartName, "pages", Needs::kSparseMemory, judge_far_apart);
   add("pages",
-      {{.name = "33000 keys in pages of 1",
-        .lengths = {33000},
-        .heads = 1,
-        .kv_heads = 1,
-        .page_size = 1}},
+      {{.name = "33000 keys in pages of 1", .lengths = {33000}, .kv_heads = 1, .page_size = 1}},
       Needs::kNoChecks);
   add("many parts", long_cases(), Needs::kGpu);
   return task;

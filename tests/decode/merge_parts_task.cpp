@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 
 #include "bonus_decode/flash_decode.hpp"
 #include "harness/cases/attention_case.hpp"
@@ -28,8 +29,9 @@ struct MergeCase {
   Data data = Data::kNormal;
 };
 
-std::vector<MergeCase> cases_of_parts() {
-  return {
+// By requirement (tasks.toml).
+std::vector<std::pair<const char*, std::vector<MergeCase>>> merge_cases() {
+  const std::vector<MergeCase> parts{
       {.name = "two parts: 5 rows of 16"},
       {.name = "one part is the result", .parts = 1},
       {.name = "64 parts: 20 rows of 64", .parts = 64, .rows = 20, .head_dim = 64},
@@ -45,10 +47,7 @@ std::vector<MergeCase> cases_of_parts() {
       {.name = "66000 rows", .parts = 1, .rows = 66000, .head_dim = 1},
       {.name = "one row and one column", .parts = 5, .rows = 1, .head_dim = 1},
   };
-}
-
-std::vector<MergeCase> special_cases_of_parts() {
-  return {
+  const std::vector<MergeCase> special{
       {.name = "lse above 100",
        .parts = 6,
        .lse = [](int s, int row) { return 100 + 20 * ((s + row) % 5); }},
@@ -63,10 +62,7 @@ std::vector<MergeCase> special_cases_of_parts() {
        .parts = 4,
        .lse = [](int s, int row) { return s == 1 && row == 2 ? NAN : 0.25; }},
   };
-}
-
-std::vector<MergeCase> cases_of_empty_parts() {
-  return {
+  const std::vector<MergeCase> empty{
       {.name = "no parts", .parts = 0},
       {.name = "nothing but empty parts", .parts = 3, .lse = [](int, int) { return kNone; }},
       {.name = "the first part is empty",
@@ -80,55 +76,45 @@ std::vector<MergeCase> cases_of_empty_parts() {
        .parts = 4,
        .lse = [](int s, int row) { return row == 3 ? kNone : 1.0 * s; }},
   };
+  return {{"parts", parts}, {"special values", special}, {"empty parts", empty}};
 }
 
-// The result, in float64. What a part without keys holds counts nothing.
-struct Merged {
-  WithMagnitude out;
-  Tensor<double, 3> lse;
-  double largest_difference = 0;  // of two lse that are not -inf
-};
-Merged merged(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse) {
-  const Index parts = part_out.extent(0), rows = part_out.extent(1), d = part_out.extent(2);
-  const Tensor<double, 4> zeros({1, 1, rows, d});
-  Merged want{{zeros, zeros}, Tensor<double, 3>({1, 1, rows})};
-  for (Index row = 0; row < rows; ++row) {
-    const auto lse = [&](Index s) { return static_cast<double>(part_lse(0, s, row)); };
-    double m = kNone, l = 0, least = -static_cast<double>(kNone);
-    for (Index s = 0; s < parts; ++s) {
-      m = std::fmax(m, lse(s));
-      if (lse(s) > kNone) least = std::fmin(least, lse(s));
-    }
-    for (Index s = 0; s < parts; ++s)
-      if (lse(s) != kNone) l += std::exp(lse(s) - m);
-    for (Index s = 0; s < parts; ++s)
-      for (Index c = 0; c < d && lse(s) != kNone; ++c) {
-        const double term = std::exp(lse(s) - m) / l * static_cast<double>(part_out(s, row, c));
-        want.out.value(0, 0, row, c) += term;
-        want.out.magnitude(0, 0, row, c) += std::fabs(term);
+// What merge_parts() has to give: attention whose scores are the lse of the parts, row by row. What
+// a part without keys holds counts nothing. out (1, 1, rows, head_dim), lse (1, 1, rows).
+struct Merged : AttentionOracle {
+  double bound;
+
+  Merged(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse) {
+    const Index parts = part_out.extent(0), rows = part_out.extent(1), d = part_out.extent(2);
+    out.value = out.magnitude = Tensor<double, 4>({1, 1, rows, d});
+    lse = Tensor<double, 3>({1, 1, rows});
+    Tensor<double, 4> q({1, 1, 1, d}), k({1, 1, parts, d}), v = k;
+    q(0, 0, 0, 0) = 1;
+    double difference = 0;  // of two lse of a row
+    for (Index row = 0; row < rows; ++row) {
+      double largest = kNone, least = -kNone;
+      for (Index s = 0; s < parts; ++s) {
+        const double x = k(0, 0, s, 0) = part_lse(0, s, row);
+        if (x != kNone) largest = std::fmax(largest, x), least = std::fmin(least, x);
+        for (Index c = 0; c < d; ++c) v(0, 0, s, c) = x == kNone ? 0 : part_out(s, row, c);
       }
-    want.lse(0, 0, row) = m + std::log(l);
-    if (m > kNone) want.largest_difference = std::fmax(want.largest_difference, m - least);
+      difference = std::fmax(difference, largest - least);
+      const auto one = attention_oracle<double>(q.view(), k.view(), v.view(), {.scale = 1});
+      std::copy_n(one.out.value.data(), d, &out.value(0, 0, row, 0));
+      std::copy_n(one.out.magnitude.data(), d, &out.magnitude(0, 0, row, 0));
+      lse(0, 0, row) = one.lse(0, 0, 0);
+    }
+    // exp's argument is rounded; where its error is large its weight is 0.
+    bound =
+        0x1p-24 * (8 + 2 * std::fmin(difference, 100) + 4 * std::sqrt(static_cast<double>(parts)));
   }
-  return want;
-}
+};
 
-// exp's argument, a difference, is rounded; where its error is large its weight is 0.
-double bound_of(const Merged& want, Index parts) {
-  return 0x1p-24 * (8 + 2 * std::fmin(want.largest_difference, 100) +
-                    4 * std::sqrt(static_cast<double>(parts)));
-}
-
-// "" where out (1, 1, rows, head_dim) and lse (1, 1, rows) are right.
+// "" where out (1, rows, head_dim) and lse (1, 1, rows) are right.
 std::string wrong_merge(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse,
                         TensorView<const float, 3> out, TensorView<const float, 3> lse) {
-  const Merged want = merged(part_out, part_lse);
-  const double bound = bound_of(want, part_out.extent(0));
-  if (const std::string wrong = wrong_in<float>(with_heads(out), want.out, bound, "row", 0);
-      !wrong.empty())
-    return wrong;
-  const std::string wrong = wrong_lse<float>(lse, want.lse, bound, 0);
-  return wrong.empty() ? "" : "lse is wrong; out is right here. " + wrong;
+  const Merged want(part_out, part_lse);
+  return wrong_forward(with_heads(out), lse, want, want.bound, want.bound, "row", 0);
 }
 
 struct MergeCall {
@@ -162,12 +148,32 @@ struct MergeCall {
   }
 
   SeenForward seen() {
-    SeenForward seen =
-        seen_merge(part_out, part_lse, bound_of(merged(part_out, part_lse), problem.parts), fill);
-    const auto got = in_float64(out.view()), got_lse = in_float64(lse.view());
-    std::copy_n(got.data(), got.size(), seen.out.data());
-    std::copy_n(got_lse.data(), got_lse.size(), seen.lse.data());
+    const Index parts = problem.parts, rows = problem.rows, d = problem.head_dim;
+    const double bound = Merged(part_out, part_lse).bound;
+    const Tensor<double, 4> zeros({rows, 1, parts, d});
+    SeenForward seen{.shape = {rows, 1, 1, parts, d},
+                     .k = {Tensor<double, 4>({rows, 1, 1, parts})},
+                     .v = {zeros},
+                     .has_scores = true,
+                     .out = Tensor<double, 4>({rows, 1, 1, d}),
+                     .lse = Tensor<double, 3>({rows, 1, 1}),
+                     .precision = precision_of<float>(bound),
+                     .lse_bound = bound,
+                     .key_by_key = true,
+                     .fill = fill};
+    std::copy_n(in_float64(out.view()).data(), seen.out.size(), seen.out.data());
+    std::copy_n(in_float64(lse.view()).data(), seen.lse.size(), seen.lse.data());
     out.add_misplaced(seen.misplaced, Output::kOut);
+    const auto held = std::make_shared<Tensor<double, 4>>(zeros);
+    for (Index row = 0; row < rows; ++row)
+      for (Index s = 0; s < parts; ++s) {
+        const double x = seen.k.values(row, 0, 0, s) = part_lse(0, s, row);
+        for (Index c = 0; c < d; ++c) {
+          (*held)(row, 0, s, c) = part_out(s, row, c);
+          seen.v.values(row, 0, s, c) = x == kNone ? 0 : part_out(s, row, c);
+        }
+      }
+    seen.own_mistakes = [held, fill = fill](auto& known) { add_merge_mistakes(known, held, fill); };
     return seen;
   }
 
@@ -214,7 +220,7 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
   const std::string wrong =
       wrong_merge(call.part_out, call.part_lse, call.out.view(), call.lse.view());
   if (wrong.empty()) return {true, ""};
-  return explained_merge(wrong, call.seen(), [=](const Probe& probe) {
+  Verdict verdict = explained<SeenForward>(wrong, call.seen(), [=](const Probe& probe) {
     MergeCase other = problem;
     other.rows = probe.shape.batch * probe.shape.queries, other.parts = probe.shape.keys;
     other.head_dim = probe.shape.head_dim, other.data = probe.data;
@@ -224,6 +230,12 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
     again.copy_back();
     return again.seen();
   });
+  verdict.diagnose = [diagnose = verdict.diagnose] {
+    const Diagnosis found = diagnose();
+    return Diagnosis{in_words_of_parts(found.name), in_words_of_parts(found.text), found.kind};
+  };
+  verdict.explain = [explain = verdict.explain] { return in_words_of_parts(explain()); };
+  return verdict;
 }
 
 Verdict judge_far_apart(std::uint64_t seed) {
@@ -244,9 +256,7 @@ Verdict judge_far_apart(std::uint64_t seed) {
 
 TaskUnderTest merge_parts_task() {
   TaskUnderTest task{.id = "decode.merge_parts"};
-  for (const auto& [requirement, problems] : {std::pair{"parts", cases_of_parts()},
-                                              {"special values", special_cases_of_parts()},
-                                              {"empty parts", cases_of_empty_parts()}})
+  for (const auto& [requirement, problems] : merge_cases())
     for (const MergeCase& problem : problems)
       task.add(problem.name, requirement,
                [problem](auto seed) { return judge_merge(problem, seed); });

@@ -1,12 +1,11 @@
-// Implements own_mistakes.hpp.
-#include "decode/own_mistakes.hpp"
+// The mistakes that decoding alone makes possible.
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
-#include <utility>
 
-#include "harness/diagnosis/mistakes.hpp"
+#include "decode/decode_cases.hpp"
 #include "harness/diagnosis/split.hpp"
 
 namespace flash::decode_cases {
@@ -46,17 +45,10 @@ Find places(const SeenCache& cache, Index heads) {
   };
 }
 
-Change reads(Operand what, const Tensor<double, 4>& values) {
-  if (values.size() == 0) return [](Steps& steps) { steps.leaves_memory = true; };
-  return [what, values = std::make_shared<const Tensor<double, 4>>(values)](Steps& steps) {
-    steps.read[what].from = values.get();
-  };
-}
-
 void add_own(std::vector<Mistake>& known, const AttentionShape& shape, Index tile,
              const SeenCache& cache) {
-  const auto& [batch, heads, queries, keys, d] = shape;
-  const Index size = cache.k.extent(1), kv_heads = cache.k.extent(2), group = heads / kv_heads,
+  const Index heads = shape.heads, queries = shape.queries, keys = shape.keys, d = shape.head_dim,
+              size = cache.k.extent(1), kv_heads = cache.k.extent(2), group = heads / kv_heads,
               first_query = keys - queries;
   // The mask is another one here, and these have names of their own.
   std::erase_if(known, [](const Mistake& one) {
@@ -67,8 +59,15 @@ void add_own(std::vector<Mistake>& known, const AttentionShape& shape, Index til
   const auto add = [&](const char* name, const char* text, const Change& way) {
     known.push_back({name, text, kind, Group::kAlone, false, {way}});
   };
-  const auto from = [&](Operand what, const Tensor<double, 4>& tensor, const Find& find) {
-    return reads(what, taken_out(tensor, cache, shape, find));
+  const auto from = [&](Operand what, const Tensor<double, 4>& tensor, const Find& find) -> Change {
+    const auto values =
+        std::make_shared<const Tensor<double, 4>>(taken_out(tensor, cache, shape, find));
+    return [what, values](Steps& steps) {
+      if (values->size() == 0)
+        steps.leaves_memory = true;
+      else
+        steps.read[what].from = values.get();
+    };
   };
   const auto by = [&](const char* name, const char* text, const Find& find) {
     add(name, text, [k = from(kK, cache.k, find), v = from(kV, cache.v, find)](Steps& steps) {
@@ -144,7 +143,7 @@ void add_own(std::vector<Mistake>& known, const AttentionShape& shape, Index til
   while (4 * row_groups < group * queries) row_groups *= 2;
   const Index of_warp = 256 / d;
   add_split_mistakes(known,
-                     {cache.keys_each, tile, 8 / row_groups * of_warp, of_warp, cache.chunk, d});
+                     {cache.keys_each, tile, 8 / row_groups * of_warp, of_warp, cache.chunk});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Every pass that decodes in the registry, the rungs of the ladder among them, on the graded cases
-// that it takes, in each of its types; and what the task's function refuses.
+// that it takes, in each of its types.
 #include <set>
 #include <string>
 
@@ -41,7 +41,9 @@ TEST_CASE("every rung of the ladder solves the graded cases that it takes") {
   for (const Entry<Decode>& entry : registry.decode.entries()) {
     if (device::is_emulated() && entry.name == "flash") continue;  // the judge has graded it
     int solved = 0;
-    std::vector<DecodeCase> cases = decode_cases::all_cases();
+    std::vector<DecodeCase> cases;
+    for (const auto& [requirement, some] : decode_cases::cases())
+      cases.insert(cases.end(), some.begin(), some.end());
     if (!device::is_emulated()) cases.push_back(decode_cases::long_cases().front());
     for (const DecodeCase& problem : cases) {
       const bool is_float = problem.type == DType::kFloat32;

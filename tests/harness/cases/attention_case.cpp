@@ -97,18 +97,14 @@ std::string wrong_outputs(const AttentionCase& problem, TensorView<const T, 4> q
   const double bound = output_bound<T>(problem, shape, oracle.largest_score);
   if constexpr (std::is_same_v<T, Half>) add_underflow(oracle.out, v, shape, problem.causal, bound);
   const Index block = problem.blocks.queries;
-  if (!problem.lse_only)
-    if (const std::string wrong =
-            wrong_in<T>(out, oracle.out, bound, "query", block, problem.tolerance);
-        !wrong.empty())
-      return wrong;
   // lse is a sum of weights that were not rounded, in float32 where T has 16 bits.
   using Lse = LseType<T>;
-  const double largest = problem.inexact(oracle.largest_score);
-  const std::string wrong =
-      wrong_lse<Lse>(lse, oracle.lse, attention_bound(shape, largest, unit_roundoff<Lse>()), block);
-  if (wrong.empty()) return "";
-  return (problem.lse_only ? "lse is wrong. " : "lse is wrong; out is right here. ") + wrong;
+  const double lse_bound =
+      attention_bound(shape, problem.inexact(oracle.largest_score), unit_roundoff<Lse>());
+  if (!problem.lse_only)
+    return wrong_forward(out, lse, oracle, bound, lse_bound, "query", block, problem.tolerance);
+  const std::string wrong = wrong_lse<Lse>(lse, oracle.lse, lse_bound, block);
+  return wrong.empty() ? "" : "lse is wrong. " + wrong;
 }
 
 template <class T>

@@ -95,6 +95,18 @@ template <class T>
 std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound,
                       Index block);
 
+// What is wrong with out, or else with lse.
+template <class T, class Lse>
+std::string wrong_forward(TensorView<const T, 4> out, TensorView<const Lse, 3> lse,
+                          const AttentionOracle& want, double bound, double lse_bound,
+                          const std::string& rows, Index block,
+                          const std::optional<Tolerance>& tolerance = std::nullopt) {
+  std::string wrong = wrong_in<T>(out, want.out, bound, rows, block, tolerance);
+  if (!wrong.empty()) return wrong;
+  wrong = wrong_lse<Lse>(lse, want.lse, lse_bound, block);
+  return wrong.empty() ? "" : "lse is wrong; out is right here. " + wrong;
+}
+
 // What is wrong with gradients, from what is wrong with each: "" when nothing is.
 std::string gradients_text(const std::string& in_d_q, const std::string& in_d_k,
                            const std::string& in_d_v);

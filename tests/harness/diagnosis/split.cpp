@@ -4,17 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <memory>
 #include <numbers>
 #include <regex>
+#include <utility>
 
 namespace flash::harness {
 namespace {
 
 // exp(x) as a float.
 double exp_in_float(double x) { return x < -104 ? 0 : x > 88.7 ? INFINITY : std::exp(x); }
-
-// ---- Parts and groups of lanes ------------------------------------------------------------------
 
 // The sums of an online softmax, of which o is not divided yet.
 struct Sums {
@@ -30,18 +28,18 @@ struct Merge {
   std::function<double(double m, double l)> lse = [](double m, double l) {
     return m + std::log(l);
   };
-  std::function<bool(Index n, Index count)> counts = [](Index, Index) { return true; };
+  std::function<Index(Index count)> counted = [](Index count) { return count; };  // the first ones
   bool weighs_l = true, divides = true, counts_nan = true;
   bool largest_of_all = false;  // also of those that do not count
 
   Sums of(const std::vector<Sums>& all, Index columns) const {
-    const Index count = static_cast<Index>(all.size());
+    const Index count = static_cast<Index>(all.size()), counts = std::min(counted(count), count);
     Sums merged{-INFINITY, 0, std::vector<double>(columns), std::vector<double>(columns)};
-    for (Index n = 0; n < count; ++n)
-      if (largest_of_all || counts(n, count)) merged.m = std::fmax(merged.m, all[n].m);
-    for (Index n = 0; n < count; ++n) {
+    for (Index n = 0; n < (largest_of_all ? count : counts); ++n)
+      merged.m = std::fmax(merged.m, all[n].m);
+    for (Index n = 0; n < counts; ++n) {
       const auto& [m, l, o, size] = all[n];
-      if (!counts(n, count) || (!counts_nan && m == -INFINITY)) continue;
+      if (!counts_nan && m == -INFINITY) continue;
       const double w = m == -INFINITY ? 0 : weight(m, merged.m);
       merged.l += (weighs_l ? w : 1) * l;
       for (Index c = 0; c < columns; ++c) merged.o[c] += w * o[c], merged.size[c] += w * size[c];
@@ -52,20 +50,16 @@ struct Merge {
   }
 };
 
-// The steps of a row, as they are right: the groups of lanes of a thread block each have an online
-// softmax over some keys of a part; the groups are merged, and then the parts.
+// The steps of a row, as they are right.
 struct Split : SplitSizes {
-  explicit Split(const SplitSizes& sizes) : SplitSizes(sizes) {}
-
-  Index apart = keys_each;  // from where a part begins to the next
-  std::function<double(double alpha)> alpha_of_l = [](double alpha) { return alpha; },
-                                      alpha_of_o = alpha_of_l;
+  Index apart = keys_each;    // from where a part begins to the next
+  double of_l = 1, of_o = 1;  // powers of alpha: right, 0 not rescaled, -1 inverted
   bool late_l = false, late_o = false, stores_m = true, keeps_m = true;
   bool asks_at_alpha = true, asks_at_weight = true;  // for -inf
   double base = 1;                                   // of the weights, in those of alpha
   Index mixed = 1;                                   // keys whose scores are added up
   Index lanes = 1;                                   // of a score
-  Merge of_groups, of_parts;
+  Merge of_groups = {}, of_parts = {};
 
   StepRow row(const Given& given, std::vector<double> S, Output output, Index row) const {
     const auto& [batch, heads, queries, keys, d] = given.shape;
@@ -73,11 +67,14 @@ struct Split : SplitSizes {
     const Index visible = std::clamp<Index>(i + given.mask_offset + 1, 0, keys);
     const Tensor<double, 4>&q = *given.tensors[kQ], &k = *given.tensors[kK],
                          &v = *given.tensors[kV];
+    const auto power = [](double alpha, double n) {
+      return n == 0 ? 1 : n > 0 ? alpha : alpha == 0 ? 0 : 1 / alpha;
+    };
+    const std::vector<double> zeros(d);
     std::vector<Sums> parts;
     for (Index first = 0; first < keys; first += keys_each) {
       const Index begin = first / keys_each * apart, end = std::min(begin + keys_each, keys);
-      std::vector<Sums> sums(groups, {-INFINITY, 0, std::vector<double>(d), {}});
-      for (Sums& one : sums) one.size = one.o;
+      std::vector<Sums> sums(groups, {-INFINITY, 0, zeros, zeros});
       for (Index lane = lanes; lane-- > 0;) {  // the first one's m and l are those of its group
         const auto is_own = [&](Index c) { return c / chunk % lanes == lane; };
         for (Index j = begin; lanes > 1 && j < end; ++j) {
@@ -90,22 +87,24 @@ struct Split : SplitSizes {
           at.m = -INFINITY, at.l = 0;
           for (Index j = begin + g; j < begin + (end - begin + tile - 1) / tile * tile;
                j += groups) {
-            double score = j < visible && j < end ? S[j] : -INFINITY;
+            const bool sees = j < visible && j < end;
+            double score = sees ? S[j] : -INFINITY;
             for (Index n = 0, j0 = j - (j - begin) % mixed; mixed > 1 && n < mixed; ++n)
               if (score != -INFINITY && j0 + n < end && j0 + n != j) score += S[j0 + n];
             const double m_new = keeps_m ? std::fmax(at.m, score) : score;
             const double alpha = asks_at_alpha && at.m == m_new ? 1 : exp_in_float(at.m - m_new);
             const bool is_nothing = asks_at_weight ? score == -INFINITY : j >= visible;
             const double weight = is_nothing ? 0 : exp_in_float((score - m_new) / base);
-            const double of_l = alpha_of_l(alpha), of_o = alpha_of_o(alpha);
             if (stores_m) at.m = m_new;
-            at.l = late_l ? (at.l + weight) * of_l : at.l * of_l + weight;
+            const auto add = [&](double& sum, double term, double n, bool late) {
+              sum = late ? (sum + term) * power(alpha, n) : sum * power(alpha, n) + term;
+            };
+            add(at.l, weight, of_l, late_l);
             for (Index c = 0; c < d; ++c) {
               if (!is_own(c)) continue;
-              const double term = j < visible && j < end ? weight * v(b, h, j, c) : 0;
-              at.o[c] = late_o ? (at.o[c] + term) * of_o : at.o[c] * of_o + term;
-              at.size[c] = late_o ? (at.size[c] + std::fabs(term)) * of_o
-                                  : at.size[c] * of_o + std::fabs(term);
+              const double term = sees ? weight * v(b, h, j, c) : 0;
+              add(at.o[c], term, of_o, late_o);
+              add(at.size[c], std::fabs(term), of_o, late_o);
             }
           }
         }
@@ -119,8 +118,156 @@ struct Split : SplitSizes {
   }
 };
 
-// In the words of parts.
-std::string of_parts(std::string text) {
+}  // namespace
+
+void add_split_mistakes(std::vector<Mistake>& known, const SplitSizes& sizes) {
+  const Split right{sizes};
+  const Index of_warp = sizes.of_warp;
+  using Wrong = std::function<void(Split&)>;
+  const auto way = [right](const Wrong& wrong) {
+    Split split = right;
+    wrong(split);
+    return replace(&Steps::whole_row,
+                   [split](const Given& given, const std::vector<double>& S, Output output,
+                           Index row) { return split.row(given, S, output, row); });
+  };
+  for (const auto& [name, wrong] : std::vector<std::pair<const char*, Wrong>>{
+           {"accumulator not rescaled", [](Split& at) { at.of_o = 0; }},
+           {"sum not rescaled", [](Split& at) { at.of_l = 0; }},
+           {"neither sum nor accumulator rescaled", [](Split& at) { at.of_l = at.of_o = 0; }},
+           {"alpha inverted", [](Split& at) { at.of_l = at.of_o = -1; }},
+           {"alpha of the accumulator inverted", [](Split& at) { at.of_o = -1; }},
+           {"alpha of the sum inverted", [](Split& at) { at.of_l = -1; }},
+           {"accumulator rescaled too late", [](Split& at) { at.late_o = true; }},
+           {"sum rescaled too late", [](Split& at) { at.late_l = true; }},
+           {"alpha in another base", [](Split& at) { at.base = std::numbers::ln2; }},
+           {"maximum not stored", [](Split& at) { at.stores_m = false; }},
+           {"-inf minus -inf", [](Split& at) { at.asks_at_weight = false; }},
+           {"-inf minus -inf", [](Split& at) { at.asks_at_alpha = false; }},
+           {"not divided by the sum", [](Split& at) { at.of_groups.divides = false; }}})
+    named(name, known).ways.push_back(way(wrong));
+  named("-inf minus -inf", known).makes_nan = true;
+  for (const double small : {1e-5, 1e-6, 1e-7})  // beside the sum of the parts' weights
+    named("small number added to the sum", known)
+        .ways.push_back(replace(&Steps::divided, [small](Sized O, double l, bool) {
+          return l == 0 ? Sized(0) : O / (l * (1 + small));
+        }));
+
+  // What is left out may count for the maximum.
+  const auto add = [&](const char* kind, const char* name, const char* text, const Wrong& wrong) {
+    const auto of_all = [wrong](Split& at) {
+      wrong(at);
+      at.of_groups.largest_of_all = at.of_parts.largest_of_all = true;
+    };
+    known.push_back({name, text, kind, Group::kAlone, false, {way(wrong), way(of_all)}});
+  };
+  add("maximum", "maximum of one key only",
+      "the maximum is the score of the key alone; it must take in the one before",
+      [](Split& at) { at.keeps_m = false; });
+  known.back().makes_nan = true;
+  add("lanes", "scores of one lane",
+      "each lane takes the sum over its own columns for the score: warp_sum() adds up those of all "
+      "lanes of the key",
+      [=](Split& at) { at.lanes = 32 / of_warp; });
+  if (of_warp > 1)
+    add("lanes", "scores of a warp's keys added up",
+        "a score is the sum over all lanes of the warp, which have several keys: "
+        "warp_sum<kLanes>() adds up those of one key",
+        [=](Split& at) { at.mixed = of_warp; });
+  add("nan", "groups of lanes with NaN left out",
+      "a group of lanes that saw only NaN is left out: its m is -inf, too; ask whether its l is 0",
+      [](Split& at) { at.of_groups.counts_nan = false; });
+  const auto one = [](double, double) { return 1.0; };
+  const auto first = [](Index) { return 1; };
+  add("lanes", "groups of lanes not weighed",
+      "the sums of the groups of lanes are added without their weights",
+      [=](Split& at) { at.of_groups.weight = one; });
+  add("lanes", "sums l of the groups of lanes not weighed",
+      "o of a group of lanes is multiplied by its weight, but l is not",
+      [](Split& at) { at.of_groups.weighs_l = false; });
+  add("lanes", "largest m of the groups not subtracted",
+      "a group of lanes weighs exp2(m); subtract the largest m of the groups",
+      [](Split& at) { at.of_groups.weight = [](double m, double) { return exp_in_float(m); }; });
+  add("lanes", "first group of lanes only", "only the first group of lanes counts",
+      [=](Split& at) { at.of_groups.counted = first; });
+  add("lanes", "groups of the first warp only",
+      "only the groups of lanes of the first warp count: there are keys_at_once groups",
+      [=](Split& at) { at.of_groups.counted = [=](Index) { return of_warp; }; });
+  add("parts", "parts not weighed", "the parts of a sequence are added without their weights",
+      [=](Split& at) { at.of_parts.weight = one; });
+  add("parts", "lse of the largest part",
+      "lse is the largest lse of a part; log of the sum of the weights is missing",
+      [](Split& at) { at.of_parts.lse = [](double m, double) { return m; }; });
+  add("parts", "first part only", "only the first part of a sequence counts",
+      [=](Split& at) { at.of_parts.counted = first; });
+  add("parts", "last part missing", "the last part of a sequence is left out", [](Split& at) {
+    at.of_parts.counted = [](Index count) { return std::max<Index>(count - 1, 1); };
+  });
+  add("parts", "not divided by the sum of the weights",
+      "the parts are weighed, but not divided by the sum of the weights",
+      [](Split& at) { at.of_parts.divides = false; });
+  add("base", "merge in base 2", "the weights of the parts are exp2(lse - m), and lse is in base e",
+      [](Split& at) {
+        at.of_parts.weight = [](double m, double largest) {
+          return exp_in_float((m - largest) * std::numbers::ln2);
+        };
+      });
+  add("base", "log2 in the merged lse",
+      "lse is m + log2(l): m is in base e, and so the logarithm has to be", [](Split& at) {
+        at.of_parts.lse = [](double m, double l) { return m + std::log(l) / std::numbers::ln2; };
+      });
+  add("parts", "parts that overlap",
+      "part s begins at key 512 s; it must begin at s * keys_of_part()",
+      [](Split& at) { at.apart = 512; });
+}
+
+void add_merge_mistakes(std::vector<Mistake>& known, const std::shared_ptr<Tensor<double, 4>>& held,
+                        double fill) {
+  // The same as the last key, and as what is said of empty parts.
+  std::erase_if(known, [](auto& one) {
+    return one.name == "last block of keys left out" || one.name == "-inf minus -inf";
+  });
+  const Change all_at_once = [](Steps& steps) {  // no maximum grows
+    steps.sum = [](auto& at) { return at.l + at.sum; };
+    steps.before_PV = [](auto&) { return 1.0; };
+    steps.computes = [](auto&, bool, bool, double) { return true; };
+    steps.exponent = [](double x, double m) { return x == -INFINITY ? x : x - m; };
+  };
+  const auto add = [&](const char* name, const char* text, const Change& way) {
+    known.push_back({name, text, "parts", Group::kAlone, false, {way}});
+  };
+  add("parts not weighed", "the parts are added without their weights", [=](Steps& steps) {
+    all_at_once(steps);
+    steps.exponent = [](double x, double) { return x == -INFINITY ? x : 0; };
+  });
+  add("divided by the number of parts",
+      "the result is divided by the number of parts; it must be by the sum of their weights",
+      replace(&Steps::divided, [count = static_cast<double>(held->extent(2))](
+                                   Sized O, double, bool) { return O / count; }));
+  add("empty parts multiplied by 0",
+      "an empty part is not left out: its weight is 0, or exp(-inf - -inf), and 0 * NaN is NaN",
+      [held](Steps& steps) {
+        steps.read[kV].from = held.get();
+        steps.reference = [](double m) { return m; };
+        steps.computes = [](auto&, bool, bool, double) { return true; };
+      });
+  named("maximum of the first block kept", known).ways.push_back([=](Steps& steps) {
+    all_at_once(steps);
+    steps.maximum = [](auto& at) { return at.first.j == 0 ? at.of_block : at.m; };
+    steps.reference = [](double m) { return m; };
+  });
+  named("sum not reset", known).ways.push_back([=](Steps& steps) {
+    all_at_once(steps);
+    steps.begin = [](Accumulator& at, const Accumulator& left) { at.l = left.l; };
+  });
+  named("out added to old contents", known)  // and then divided
+      .ways.push_back(replace(&Steps::divided, [fill](Sized O, double l, bool) {
+        if (std::isnan(fill)) return Sized(fill, StepRow::kAnyNaN);
+        return l == 0 ? Sized(fill) : (O + Sized(fill)) / l;
+      }));
+}
+
+std::string in_words_of_parts(std::string text) {
   for (const auto& [words, instead] :
        {std::pair{"batch (\\d+), d1 1, d2 (\\d+), d3", "rows $1, parts $2, head_dim"},
         {"batch (\\d+), row 0", "row $1"},
@@ -133,205 +280,6 @@ std::string of_parts(std::string text) {
         {"\\bV\\b", "out"}})
     text = std::regex_replace(text, std::regex(words), instead);
   return text;
-}
-
-}  // namespace
-
-void add_split_mistakes(std::vector<Mistake>& known, const SplitSizes& sizes) {
-  const Split right(sizes);
-  const Index of_warp = sizes.of_warp;
-  const auto add = [&](const char* kind, const char* name, const char* text,
-                       const std::vector<Change>& ways) {
-    known.push_back({name, text, kind, Group::kAlone, false, ways});
-  };
-  using Wrong = std::function<void(Split&)>;
-  const auto way = [right](const Wrong& wrong) {
-    Split split = right;
-    wrong(split);
-    return replace(&Steps::whole_row,
-                   [split](const Given& given, const std::vector<double>& S, Output output,
-                           Index row) { return split.row(given, S, output, row); });
-  };
-  const auto more = [&](const char* name, const Wrong& wrong) {
-    named(name, known).ways.push_back(way(wrong));
-  };
-  const auto kept = [](double) { return 1.0; };
-  const auto inverted = [](double alpha) { return alpha == 0 ? 0 : 1 / alpha; };
-  more("accumulator not rescaled", [=](Split& at) { at.alpha_of_o = kept; });
-  more("sum not rescaled", [=](Split& at) { at.alpha_of_l = kept; });
-  more("neither sum nor accumulator rescaled",
-       [=](Split& at) { at.alpha_of_l = at.alpha_of_o = kept; });
-  more("alpha inverted", [=](Split& at) { at.alpha_of_l = at.alpha_of_o = inverted; });
-  more("alpha of the accumulator inverted", [=](Split& at) { at.alpha_of_o = inverted; });
-  more("alpha of the sum inverted", [=](Split& at) { at.alpha_of_l = inverted; });
-  more("accumulator rescaled too late", [](Split& at) { at.late_o = true; });
-  more("sum rescaled too late", [](Split& at) { at.late_l = true; });
-  more("alpha in another base", [](Split& at) { at.base = std::numbers::ln2; });
-  more("maximum not stored", [](Split& at) { at.stores_m = false; });
-  add("maximum", "maximum of one key only",
-      "the maximum is the score of the key alone; it must take in the one before",
-      {way([](Split& at) { at.keeps_m = false; })});
-  known.back().makes_nan = true;
-  more("-inf minus -inf", [](Split& at) { at.asks_at_weight = false; });
-  more("-inf minus -inf", [](Split& at) { at.asks_at_alpha = false; });
-  named("-inf minus -inf", known).makes_nan = true;
-  more("not divided by the sum", [](Split& at) { at.of_groups.divides = false; });
-  for (const double small : {1e-5, 1e-6, 1e-7})  // beside the sum of the parts' weights
-    named("small number added to the sum", known)
-        .ways.push_back(replace(&Steps::divided, [small](Sized O, double l, bool) {
-          return l == 0 ? Sized(0) : O / (l * (1 + small));
-        }));
-
-  add("lanes", "scores of one lane",
-      "each lane takes the sum over its own columns for the score: warp_sum() adds up those of all "
-      "lanes of the key",
-      {way([=](Split& at) { at.lanes = 32 / of_warp; })});
-  if (of_warp > 1)
-    add("lanes", "scores of a warp's keys added up",
-        "a score is the sum over all lanes of the warp, which have several keys: "
-        "warp_sum<kLanes>() adds up those of one key",
-        {way([=](Split& at) { at.mixed = of_warp; })});
-  add("nan", "groups of lanes with NaN left out",
-      "a group of lanes that saw only NaN is left out: its m is -inf, too; ask whether its l is 0",
-      {way([](Split& at) { at.of_groups.counts_nan = false; })});
-
-  const auto of_level = [&](const char* kind, const char* name, const char* text, Merge Split::*at,
-                            const std::function<void(Merge&)>& wrong) {
-    const auto with = [=](bool largest_of_all) {
-      return way([=](Split& split) {
-        wrong(split.*at);
-        (split.*at).largest_of_all = largest_of_all;
-      });
-    };
-    add(kind, name, text, {with(false), with(true)});
-  };
-  const auto one = [](double, double) { return 1.0; };
-  const auto is_first = [](Index n, Index) { return n == 0; };
-  const auto groups = &Split::of_groups, parts = &Split::of_parts;
-  of_level("lanes", "groups of lanes not weighed",
-           "the sums of the groups of lanes are added without their weights", groups,
-           [=](Merge& at) { at.weight = one; });
-  of_level("lanes", "sums l of the groups of lanes not weighed",
-           "o of a group of lanes is multiplied by its weight, but l is not", groups,
-           [](Merge& at) { at.weighs_l = false; });
-  of_level("lanes", "largest m of the groups not subtracted",
-           "a group of lanes weighs exp2(m); subtract the largest m of the groups", groups,
-           [](Merge& at) { at.weight = [](double m, double) { return exp_in_float(m); }; });
-  of_level("lanes", "first group of lanes only", "only the first group of lanes counts", groups,
-           [=](Merge& at) { at.counts = is_first; });
-  of_level("lanes", "groups of the first warp only",
-           "only the groups of lanes of the first warp count: there are keys_at_once groups",
-           groups, [=](Merge& at) { at.counts = [=](Index n, Index) { return n < of_warp; }; });
-  of_level("parts", "parts not weighed", "the parts of a sequence are added without their weights",
-           parts, [=](Merge& at) { at.weight = one; });
-  of_level("parts", "lse of the largest part",
-           "lse is the largest lse of a part; log of the sum of the weights is missing", parts,
-           [](Merge& at) { at.lse = [](double m, double) { return m; }; });
-  of_level("parts", "first part only", "only the first part of a sequence counts", parts,
-           [=](Merge& at) { at.counts = is_first; });
-  of_level("parts", "last part missing", "the last part of a sequence is left out", parts,
-           [](Merge& at) {
-             at.counts = [](Index n, Index count) { return n + 1 < count || count == 1; };
-           });
-  of_level("parts", "not divided by the sum of the weights",
-           "the parts are weighed, but not divided by the sum of the weights", parts,
-           [](Merge& at) { at.divides = false; });
-  of_level("base", "merge in base 2",
-           "the weights of the parts are exp2(lse - m), and lse is in base e", parts,
-           [](Merge& at) {
-             at.weight = [](double m, double largest) {
-               return exp_in_float((m - largest) * std::numbers::ln2);
-             };
-           });
-  of_level("base", "log2 in the merged lse",
-           "lse is m + log2(l): m is in base e, and so the logarithm has to be", parts,
-           [](Merge& at) {
-             at.lse = [](double m, double l) { return m + std::log(l) / std::numbers::ln2; };
-           });
-  add("parts", "parts that overlap",
-      "part s begins at key 512 s; it must begin at s * keys_of_part()",
-      {way([](Split& at) { at.apart = 512; })});
-}
-
-SeenForward seen_merge(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse,
-                       double bound, double fill) {
-  const Index parts = part_out.extent(0), rows = part_out.extent(1), d = part_out.extent(2);
-  const Tensor<double, 4> zeros({rows, 1, parts, d});
-  SeenForward seen{.shape = {rows, 1, 1, parts, d},
-                   .k = {Tensor<double, 4>({rows, 1, 1, parts})},
-                   .v = {zeros},
-                   .has_scores = true,
-                   .out = Tensor<double, 4>({rows, 1, 1, d}),
-                   .lse = Tensor<double, 3>({rows, 1, 1}),
-                   .precision = precision_of<float>(bound),
-                   .lse_bound = bound,
-                   .key_by_key = true,
-                   .fill = fill};
-  const auto kept = std::make_shared<Tensor<double, 4>>(zeros);  // with what empty parts hold
-  for (Index row = 0; row < rows; ++row)
-    for (Index s = 0; s < parts; ++s) {
-      const double x = seen.k.values(row, 0, 0, s) = part_lse(0, s, row);
-      for (Index c = 0; c < d; ++c) {
-        (*kept)(row, 0, s, c) = part_out(s, row, c);
-        if (x != -INFINITY) seen.v.values(row, 0, s, c) = part_out(s, row, c);
-      }
-    }
-  seen.own_mistakes = [kept, count = static_cast<double>(parts),
-                       old = fill](std::vector<Mistake>& known) {
-    // The same as the last key, and as what is said of empty parts.
-    std::erase_if(known, [](auto& one) {
-      return one.name == "last block of keys left out" || one.name == "-inf minus -inf";
-    });
-    const Change all_at_once = [](Steps& steps) {  // no maximum grows
-      steps.sum = [](auto& at) { return at.l + at.sum; };
-      steps.before_PV = [](auto&) { return 1.0; };
-    };
-    const auto add = [&](const char* mistake, const char* text, const Change& change) {
-      known.push_back({mistake, text, "parts", Group::kAlone, false, {change}});
-    };
-    add("parts not weighed", "the parts are added without their weights", [=](Steps& steps) {
-      all_at_once(steps);
-      steps.exponent = [](double x, double) { return x == -INFINITY ? x : 0; };
-    });
-    add("divided by the number of parts",
-        "the result is divided by the number of parts; it must be by the sum of their weights",
-        replace(&Steps::divided, [count](Sized O, double, bool) { return O / count; }));
-    add("empty parts multiplied by 0",
-        "an empty part is not left out: its weight is 0, or exp(-inf - -inf), and 0 * NaN is NaN",
-        [kept](Steps& steps) {
-          steps.read[kV].from = kept.get();
-          steps.reference = [](double m) { return m; };
-          steps.computes = [](auto&, bool, bool, double) { return true; };
-        });
-    named("maximum of the first block kept", known).ways.push_back([=](Steps& steps) {
-      all_at_once(steps);
-      steps.computes = [](auto&, bool, bool, double) { return true; };
-      steps.maximum = [](auto& at) { return at.first.j == 0 ? at.of_block : at.m; };
-      steps.reference = [](double m) { return m; };
-      steps.exponent = [](double x, double m) { return x == -INFINITY ? x : x - m; };
-    });
-    named("sum not reset", known).ways.push_back([=](Steps& steps) {
-      all_at_once(steps);
-      steps.begin = [](Accumulator& at, const Accumulator& left) { at.l = left.l; };
-    });
-    named("out added to old contents", known)  // and then divided
-        .ways.push_back(replace(&Steps::divided, [old](Sized O, double l, bool) {
-          if (std::isnan(old)) return Sized(old, StepRow::kAnyNaN);
-          return l == 0 ? Sized(old) : (O + Sized(old)) / l;
-        }));
-  };
-  return seen;
-}
-
-Verdict explained_merge(const std::string& wrong, const SeenForward& seen,
-                        const std::function<SeenForward(const Probe&)>& again) {
-  Verdict verdict = explained<SeenForward>(wrong, seen, again);
-  verdict.diagnose = [diagnose = verdict.diagnose] {
-    const Diagnosis found = diagnose();
-    return Diagnosis{of_parts(found.name), of_parts(found.text), found.kind};
-  };
-  verdict.explain = [explain = verdict.explain] { return of_parts(explain()); };
-  return verdict;
 }
 
 }  // namespace flash::harness

@@ -3,29 +3,29 @@
 // Merging alone is a softmax, too.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "harness/diagnosis/diagnosis.hpp"
 #include "harness/diagnosis/mistakes.hpp"
 
 namespace flash::harness {
 
 struct SplitSizes {
-  Index keys_each;       // of a part
-  Index tile, groups;    // keys of a tile; groups of lanes: group g has every groups-th key
-  Index of_warp;         // groups of a warp
-  Index chunk, columns;  // columns that a lane has side by side, of how many
+  Index keys_each;     // of a part
+  Index tile, groups;  // keys of a tile; groups of lanes: group g has every groups-th key
+  Index of_warp;       // groups of a warp
+  Index chunk;         // columns that a lane has side by side
 };
 
 void add_split_mistakes(std::vector<Mistake>& known, const SplitSizes& sizes);
 
-// A merge of parts, part_out (parts, rows, columns) and part_lse (1, parts, rows), as softmax(X) V:
-// each row is a batch of its own, whose keys are the parts. out and lse are to be filled in.
-SeenForward seen_merge(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse,
-                       double bound, double fill);
+// Those of a merge as softmax(X) V, where each row is a batch of its own whose keys are the parts.
+// `held` is V with what empty parts hold.
+void add_merge_mistakes(std::vector<Mistake>& known, const std::shared_ptr<Tensor<double, 4>>& held,
+                        double fill);
 
-// As explained(), in the words of parts.
-Verdict explained_merge(const std::string& wrong, const SeenForward& seen,
-                        const std::function<SeenForward(const Probe&)>& again);
+// What is said of that softmax(X) V, in the words of parts.
+std::string in_words_of_parts(std::string text);
 
 }  // namespace flash::harness
