@@ -260,6 +260,9 @@ template <class T>
 harness::SeenForward DecodeCall<T>::seen(Index first, Index count) {
   const Decode<T> pass = part_of(on_host(), first, count);
   const Wanted<T> want(pass);
+  Decode<T> usual = pass;  // whose scale a mistake may take
+  usual.scale.reset();
+  const Wanted<T> of_usual(usual);
   const bool all = count == out.view().extent(0);
   harness::SeenForward seen{
       .shape = want.shape,
@@ -267,8 +270,8 @@ harness::SeenForward DecodeCall<T>::seen(Index first, Index count) {
       .q = all ? q.seen(out) : harness::SeenTensor{harness::in_float64(pass.q)},
       .out = harness::in_float64(TensorView<const T, 4>(pass.out)),
       .lse = harness::in_float64(TensorView<const float, 3>(pass.lse)),
-      .precision = harness::precision_of<float>(want.bound),
-      .lse_bound = want.lse_bound,
+      .precision = harness::precision_of<float>(std::fmax(want.bound, of_usual.bound)),
+      .lse_bound = std::fmax(want.lse_bound, of_usual.lse_bound),
       .block_keys = 16384 / Index{sizeof(T)} / want.shape.head_dim,  // of a tile
       .fill = fill_};
   if (all) out.add_misplaced(seen.misplaced, Output::kOut, q);
