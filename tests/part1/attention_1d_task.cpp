@@ -164,6 +164,19 @@ Verdict judge_1d(const Attention1dCase& problem, std::uint64_t seed) {
       [=](const harness::Probe& probe) { return run_again_1d(problem, seed, probe); });
 }
 
+// What is wrong if grid and block are swapped, which gives the right result.
+std::string swapped_launch(Index n_queries) {
+  const DeviceTensor<float, 1> q({n_queries}), k({1}), v({1}), z({n_queries});
+  device::reset_host_calls();
+  harness::skip_next_kernels();
+  attention_1d_cuda(q.view(), k.view(), v.view(), z.view(), static_cast<int>(n_queries), 1);
+  const auto calls = device::host_calls();
+  const auto blocks = static_cast<std::size_t>(n_queries);
+  if (!calls || calls->blocks != blocks || calls->threads != 1) return "";
+  return "For one block of " + std::to_string(blocks) + " queries it launches " +
+         std::to_string(blocks) + " thread blocks of one thread: grid and block are swapped.";
+}
+
 }  // namespace
 }  // namespace flash::part1
 
@@ -172,15 +185,20 @@ namespace flash::harness {
 TaskUnderTest attention_1d_task() {
   TaskUnderTest task{.id = "part1.attention_1d", .is_cuda = true};
   for (const auto& problem : part1::attention_1d_cases())
-    task.add(problem.name, "puzzle",
-             [problem](auto seed) { return part1::judge_1d(problem, seed); });
+    task.add(problem.name, "puzzle", [problem](auto seed) {
+      const std::string launch = problem.queries_per_block == problem.n_queries
+                                     ? part1::swapped_launch(problem.n_queries)
+                                     : "";
+      return launch.empty() ? part1::judge_1d(problem, seed) : Verdict{false, launch};
+    });
   task.add(kOtherNumbersName, "puzzle", [](auto seed) {
     return with_other_numbers(
         seed, [](auto of) { return part1::judge_1d({.n_queries = 32, .n_keys = 32}, of); });
   });
   // The others pass with a query or a key read behind the end, whose value nothing uses.
   task.add("checks: no race and no stray access", "puzzle", Needs::kChecks, [](auto seed) {
-    return part1::judge_1d({.n_queries = 40, .n_keys = 77, .shift = 1}, seed);
+    return part1::judge_1d(
+        {.n_queries = 100, .n_keys = 77, .queries_per_block = 64, .shift = 1}, seed);
   });
   task.add("in the order of its stream", "puzzle", Needs::kEmulator, [](auto) {
     const Tensor<float, 1> zeros({90});

@@ -37,6 +37,7 @@ struct SmallKernel {
   enum class Shared { kAny, kUsed, kUnused } shared = Shared::kAny;
   double most_sectors = 32;  // of a request
   std::size_t most_requests = 1000000;
+  std::size_t most_served = 1000000;  // requests to shared memory, of warps
   double roundings = 1;  // of a term at most, if the sum is made as the kernel's comment says
   std::vector<Slip> slips = {};
 };
@@ -45,7 +46,7 @@ std::vector<SmallKernel> small_kernels() {
   using enum SmallKernel::Shared;
   const auto same = [](Index i, Index) { return i; };
   return {
-      {"the index of a thread", 512, 512, 1, same, [](double v) { return 2 * v; }},
+      {"the index of a thread", 512, 512, 1, same, [](double v) { return 2 * v; }, kAny, 4},
       {"bounds", 1000, 1000, 1, same, [](double v) { return v + 1; }},
       {"a grid-stride loop", 1900, 1900, 1, same, [](double v) { return v * v; }, kAny, 4},
       {"shared memory and a barrier", 512, 512, 1,
@@ -57,6 +58,7 @@ std::vector<SmallKernel> small_kernels() {
        .terms = 128,
        .element = [](Index i, Index k) { return 128 * i + k; },
        .shared = kUsed,
+       .most_served = 200,  // 116 where the threads share each step, 1544 where one adds all
        .roundings = 7,
        .slips = {{"first step missing", "the first step, where half is 64, is missing",
                   [](Index k) { return k < 64; }},
@@ -173,6 +175,11 @@ std::string wrong_accesses(const SmallKernel& kernel, const device::Traffic& x,
     return "It is right, but does not use shared memory.";
   if (kernel.shared == SmallKernel::Shared::kUnused && shared.reads > 0)
     return "It is right, but uses shared memory; the lanes of a warp need none.";
+  if (shared.wavefronts - shared.conflicts > kernel.most_served)
+    return "It is right, but shared memory serves " +
+           std::to_string(shared.wavefronts - shared.conflicts) + " requests of warps; " +
+           std::to_string(kernel.most_served) +
+           " are enough where in each step all threads that have a sum to add work at once.";
   if (x.load_requests > kernel.most_requests || y.store_requests > kernel.most_requests)
     return "Its warps make " + std::to_string(x.load_requests) + " requests to x and " +
            std::to_string(y.store_requests) + " to y; " + std::to_string(kernel.most_requests) +
