@@ -455,8 +455,9 @@ void add_online_softmax(List& list, bool causal) {
   list.of("rescaling", kAlone)
       .add("NaN from the first block on",
            "each row that sees a key is NaN, whatever its numbers are, so that the first block of "
-           "keys makes it. There m is -inf: exp(m_new - m) is inf, and inf * 0 is NaN. Is alpha "
-           "exp(m - m_new), which is 0 there, and does m start at -inf?" +
+           "keys makes it. There m is -inf: exp(m_new - m) and exp(S - m) are inf, and inf * 0 is "
+           "NaN. Is alpha exp(m - m_new), which is 0 there, are the weights exp(S - m_new), and "
+           "does m start at -inf?" +
                std::string(causal ? " Or does a mask multiply -inf by 0?" : ""),
            {both(replace(&Steps::before_PV, not_a_number), replace(&Steps::sum, not_a_number)),
             replace(&Steps::before_PV, not_a_number)});
@@ -541,7 +542,8 @@ void add_online_softmax(List& list, bool causal) {
   const Change larger_exponent =
       replace(&Steps::exponent, [](double S, double m) { return (S - m) / kLn2; });
   list.add("exp of scores in base 2",
-           "the weights are exp(S - m), and S was multiplied by log2(e): use exp2",
+           "the weights are exp(S - m), and S was multiplied by log2(e): use exp2. Or S was "
+           "multiplied by log2(e) twice",
            {times_scale(1 / kLn2), larger_exponent, both(larger_exponent, other_bases[0])});
 
   const Change undivided = replace(&Steps::divided, [](Sized O, double, bool) { return O; });
