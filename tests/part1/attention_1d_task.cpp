@@ -197,8 +197,8 @@ TaskUnderTest attention_1d_task() {
   });
   // The others pass with a query or a key read behind the end, whose value nothing uses.
   task.add("checks: no race and no stray access", "puzzle", Needs::kChecks, [](auto seed) {
-    return part1::judge_1d(
-        {.n_queries = 100, .n_keys = 77, .queries_per_block = 64, .shift = 1}, seed);
+    return part1::judge_1d({.n_queries = 100, .n_keys = 77, .queries_per_block = 64, .shift = 1},
+                           seed);
   });
   task.add("in the order of its stream", "puzzle", Needs::kEmulator, [](auto) {
     const Tensor<float, 1> zeros({90});

@@ -161,12 +161,12 @@ std::string wrong_values(const SmallKernel& kernel, const Tensor<float, 1>& x,
 std::string wrong_sectors(const std::string& what, std::size_t sectors, std::size_t requests,
                           double most) {
   const auto per_request = static_cast<double>(sectors) / static_cast<double>(requests);
-  return per_request <= most
-             ? ""
-             : "It is right, but in one step neighbouring threads do not access "
-               "neighbouring elements. A warp's request to " +
-                   what + " moves " + to_text(std::ceil(per_request * 10) / 10) + " sectors of 32 bytes on average; " +
-                   to_text(most) + " are enough (section 5 of cuda.md).";
+  return per_request <= most ? ""
+                             : "It is right, but in one step neighbouring threads do not access "
+                               "neighbouring elements. A warp's request to " +
+                                   what + " moves " + to_text(std::ceil(per_request * 10) / 10) +
+                                   " sectors of 32 bytes on average; " + to_text(most) +
+                                   " are enough (section 5 of cuda.md).";
 }
 
 std::string wrong_accesses(const SmallKernel& kernel, const device::Traffic& x,
