@@ -77,6 +77,7 @@ enum class Graded {
   kFarApart,      // from row to row
   kVeryNegative,  // exp of all scores is 0
   kStep,          // late keys bring a new maximum
+  kSpike,         // one key does, and who looks at some keys alone does not know which
   kNoWeights,     // backward: some rows have an lse of -inf
   kNaN,           // in some rows
   kMasked,        // -inf for a third of the keys, and for half of the rest
@@ -85,10 +86,15 @@ enum class Graded {
 
 // Of a part (8 rows of X, or a head) one of the first `kinds` kinds: in each part, or in a quarter.
 inline constexpr Index kRowsOfAKind = 8;
-inline constexpr Index kFiniteKinds = 3, kKindsOfGradients = 4, kWithNaN = 5, kAllKinds = 7;
+inline constexpr Index kFiniteKinds = 4, kKindsOfGradients = 5, kWithNaN = 6, kAllKinds = 8;
 FLASH_HOST_DEVICE inline Graded kind_of(const Cipher& cipher, Index part, Index kinds, bool each) {
   const Index n = cipher.choice(static_cast<std::uint64_t>(part), each ? kinds : 4 * kinds);
   return n < kinds ? static_cast<Graded>(n + 1) : Graded::kPlain;
+}
+
+// The key of kSpike, of a row of scores or of a head.
+FLASH_HOST_DEVICE inline Index spike_of(const Cipher& cipher, Index part, Index keys) {
+  return cipher.choice((1ull << 40) + static_cast<std::uint64_t>(part), keys);
 }
 
 // Whether a row is one of two kinds, so that for every power of 2 some rows at that distance
@@ -116,13 +122,15 @@ FLASH_HOST_DEVICE inline float sharpness(const Cipher& cipher, Index row) {
 FLASH_HOST_DEVICE inline bool has_no_weights(Index row) { return row % 3 == 1; }
 
 // A score of row i and key j where N(0, 1) has x.
-FLASH_HOST_DEVICE inline float graded_score(Graded kind, float x, Index i, Index j, Index keys) {
+FLASH_HOST_DEVICE inline float graded_score(Graded kind, float x, Index i, Index j, Index keys,
+                                            Index spike) {
   switch (kind) {
     case Graded::kPlain:
     case Graded::kNoWeights: return x;
     case Graded::kFarApart: return is_odd(i) ? x + 150 : x - 150;
     case Graded::kVeryNegative: return x - 1000;
     case Graded::kStep: return 2 * j < keys ? x : x + 150;
+    case Graded::kSpike: return j == spike ? x + 150 : x;
     case Graded::kNaN: return i % 4 == 2 && j == 37 * i % keys ? NAN : x;
     case Graded::kMasked: return 3 * j < keys || x < 0 ? -INFINITY : x;
     case Graded::kNothing: return -INFINITY;
@@ -130,14 +138,16 @@ FLASH_HOST_DEVICE inline float graded_score(Graded kind, float x, Index i, Index
   return x;
 }
 
-// The first columns of q and k make the scores of a head such ones, where N(0, 1) has x.
+// The first columns of q and k make the scores of a head such ones, where N(0, 1) has x. For kSpike
+// q stays as it is, and so tells nothing.
 FLASH_HOST_DEVICE inline float graded_query(Graded kind, float x, Index i, Index head_dim) {
-  if (kind == Graded::kPlain || kind == Graded::kNoWeights || kind == Graded::kNaN)
+  if (kind == Graded::kPlain || kind == Graded::kNoWeights || kind == Graded::kNaN ||
+      kind == Graded::kSpike)
     return kind == Graded::kNaN && i % 4 == 2 ? NAN : x;
   const float root = sqrtf(static_cast<float>(head_dim));
   return kind == Graded::kFarApart && is_odd(i) ? -root : root;
 }
-FLASH_HOST_DEVICE inline float graded_key(Graded kind, float x, Index j, Index keys) {
+FLASH_HOST_DEVICE inline float graded_key(Graded kind, float x, Index j, Index keys, Index spike) {
   switch (kind) {
     case Graded::kPlain:
     case Graded::kNoWeights:
@@ -145,6 +155,7 @@ FLASH_HOST_DEVICE inline float graded_key(Graded kind, float x, Index j, Index k
     case Graded::kFarApart: return 150;
     case Graded::kVeryNegative: return -200;
     case Graded::kStep: return 2 * j < keys ? -75 : 75;
+    case Graded::kSpike: return j == spike ? 200 : x;
     case Graded::kMasked: return 3 * j < keys || x < 0 ? -INFINITY : x;
     case Graded::kNothing: return -INFINITY;
   }

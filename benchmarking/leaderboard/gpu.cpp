@@ -73,7 +73,7 @@ class AttentionOnGpu final : public Problem {
       const Graded kind = kind_of(cipher, head, kinds_, in_each_part);
       T *const q = q_.data() + head * queries * head_dim, *const k = k_.data() +
                                                                      head * head_.keys * head_dim;
-      grade_head(q, k, head_, kind);
+      grade_head(q, k, head_, kind, spike_of(cipher, head, head_.keys));
       // Or exp of a score overflows.
       if (kind == Graded::kPlain &&
           cipher.choice(static_cast<std::uint64_t>(batch * heads + head), 8) == 0)

@@ -222,13 +222,13 @@ __global__ void sharpen_kernel(T* q, Index rows, Index d, Cipher cipher) {
 }
 
 template <class T>
-__global__ void grade_head_kernel(T* q, T* k, AttentionShape head, Graded kind) {
+__global__ void grade_head_kernel(T* q, T* k, AttentionShape head, Graded kind, Index spike) {
   const Index d = head.head_dim;
   for_each(head.queries, [&](Index i) {
     q[i * d] = from_float<T>(graded_query(kind, to_float(q[i * d]), i, d));
   });
   for_each(head.keys, [&](Index j) {
-    k[j * d] = from_float<T>(graded_key(kind, to_float(k[j * d]), j, head.keys));
+    k[j * d] = from_float<T>(graded_key(kind, to_float(k[j * d]), j, head.keys, spike));
   });
 }
 
@@ -244,8 +244,9 @@ __global__ void grade_scores_kernel(float* x, Index rows, Index keys, Cipher cip
   for_each(rows, [&](Index i) {
     const Graded kind = kind_of(cipher, i / kRowsOfAKind, kinds, in_each_part);
     const float sharp = sharpness(cipher, i);
+    const Index spike = spike_of(cipher, i, keys);
     for (Index j = 0; j < keys; ++j)
-      x[i * keys + j] = graded_score(kind, sharp * x[i * keys + j], i, j, keys);
+      x[i * keys + j] = graded_score(kind, sharp * x[i * keys + j], i, j, keys, spike);
   });
 }
 
@@ -383,9 +384,9 @@ void sharpen(T* q, Index rows, Index head_dim, const Cipher& cipher) {
 }
 
 template <class T>
-void grade_head(T* q, T* k, const AttentionShape& head, Graded kind) {
+void grade_head(T* q, T* k, const AttentionShape& head, Graded kind, Index spike) {
   launch("grade_head", grade_head_kernel<T>, elements(std::max(head.queries, head.keys)), q, k,
-         head, kind);
+         head, kind, spike);
 }
 
 template <class T>
@@ -435,7 +436,7 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<dou
   template class GpuOracle<T>;                                                                 \
   template void fill_normal(T*, Index, const Cipher&, std::uint64_t, float);                   \
   template void sharpen(T*, Index, Index, const Cipher&);                                      \
-  template void grade_head(T*, T*, const AttentionShape&, Graded);                             \
+  template void grade_head(T*, T*, const AttentionShape&, Graded, Index);                      \
   template void fill_rows_without_weights(T*, Index, Index, float);                            \
   template void round_to(T*, const double*, Index);                                            \
   template Mistakes find_mistakes(const T*, const Wanted&, const std::vector<double>&, double, \

@@ -61,7 +61,7 @@ FLASH_EXPORT void fill_normal(T* x, Index count, const Cipher& cipher, std::uint
 template <class T>
 FLASH_EXPORT void sharpen(T* q, Index rows, Index head_dim, const Cipher& cipher);
 template <class T>
-FLASH_EXPORT void grade_head(T* q, T* k, const AttentionShape& head, Graded kind);
+FLASH_EXPORT void grade_head(T* q, T* k, const AttentionShape& head, Graded kind, Index spike);
 FLASH_EXPORT void grade_scores(float* x, const SoftmaxMatmulShape& shape, const Cipher& cipher,
                                Index kinds, bool in_each_part);
 

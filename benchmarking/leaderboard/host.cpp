@@ -52,15 +52,16 @@ class AttentionOnHost final : public Problem {
       x_->q.data()[n] *= sharpness(cipher, n / shape_.head_dim);
     for (Index head = 0; head < shape_.batch * shape_.heads; ++head) {
       const Graded kind = kind_of(cipher, head, kinds_, in_each_part);
-      const auto put = [&](Tensor<float, 4>& x, auto graded, Index extent) {
+      const Index spike = spike_of(cipher, head, shape_.keys);
+      const auto put = [&](Tensor<float, 4>& x, auto graded) {
         const Index rows = x.extent(2), d = x.extent(3);
         for (Index i = 0; i < rows; ++i) {
           float& first = x.data()[(head * rows + i) * d];
-          first = graded(kind, first, i, extent);
+          first = graded(first, i);
         }
       };
-      put(x_->q, graded_query, shape_.head_dim);
-      put(x_->k, graded_key, shape_.keys);
+      put(x_->q, [&](float x, Index i) { return graded_query(kind, x, i, shape_.head_dim); });
+      put(x_->k, [&](float x, Index j) { return graded_key(kind, x, j, shape_.keys, spike); });
     }
     const auto without_weights = [&](float* x, Index width, float value) {
       for (Index row = 0; row < shape_.batch * shape_.heads * shape_.queries; ++row)
@@ -123,9 +124,10 @@ class SoftmaxMatmulOnHost final : public Problem {
     for (Index row = 0; row < shape_.batch * shape_.d1; ++row) {
       const Graded kind = kind_of(cipher, row / kRowsOfAKind, kinds_, in_each_part);
       const float sharp = sharpness(cipher, row);
+      const Index spike = spike_of(cipher, row, shape_.d2);
       float* const x = x_->x.data() + row * shape_.d2;
       for (Index j = 0; j < shape_.d2; ++j)
-        x[j] = graded_score(kind, sharp * x[j], row, j, shape_.d2);
+        x[j] = graded_score(kind, sharp * x[j], row, j, shape_.d2, spike);
     }
     x_->prepare_check(true);
   }

@@ -208,6 +208,8 @@ class Places(OfReceipts):
             "a mark from elsewhere": good | {"mark": True},
             "another board": good | {"board_sha256": "0" * 64},
             "a name that is no name": good | {"name": "<script>alert(1)</script>"},
+            "a name that a legend leaves out": good | {"name": "_bob"},
+            "a name without a letter": good | {"name": "--"},
             "two alphabets": good | {"name": "\N{CYRILLIC SMALL LETTER A}bc"},
             "the name of a mark": good | {"name": "4 Balanced"},
             "no samples": good | {"samples": []},

@@ -29,8 +29,9 @@ FOLDER = "leaderboard"  # of outputs/
 RECEIPTS, MARKS, VERIFIED = "receipts", "marks", "verified"
 LARGEST = 4 << 20  # bytes of a receipt
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-NAME = r"[\w.-](?:[\w. +-]{0,28}[\w.-])?"
-NAME_IS = "1 to 30 letters of one alphabet, digits, spaces, and . - _ +"
+NAME = r"[^\W_](?:[\w. +-]{0,28}[\w.-])?"
+NAME_IS = ("1 to 30 letters of one alphabet, digits, spaces, and . - _ +, and begin with a letter or a "
+           "digit")
 
 
 @dataclass(frozen=True)
