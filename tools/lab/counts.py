@@ -208,7 +208,8 @@ def run(task: Task, case: str, implementation: str,
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as own:
         file = Path(own) / "counts.tsv"
         variables = {VARIABLE: str(file)} | ({EVENTS: str(folder)} if folder else {})
-        how = running.Settings(implementation, case=case, variables=variables, folder=with_library)
+        how = running.Settings(implementation, case=case, variables=variables,
+                               folder=with_library, profile=True)
         result, = running.run(task, CHECKED, how, [case])
         launches = load(file) if file.is_file() else []
     if result.status == NOT_STARTED:

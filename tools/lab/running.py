@@ -41,6 +41,7 @@ class Settings:
     folder: Path | None = None  # with the libraries; None: those of the build
     variables: Mapping[str, str] = field(default_factory=dict)  # for the runner
     quiet: bool = False  # the command is not shown
+    profile: bool = False  # the runner counts what it runs, so that nothing is run a second time
 
 
 def judge_of(task: Task) -> str:
@@ -82,7 +83,7 @@ def command_of(task: Task, backend: str, how: Settings, cases: Sequence[str] | N
             libraries.append(other)
             words += ["--other-library", other]
     words += [*["--needs-checks"] * only_checks, "--seed", str(how.seed),
-              *["--explain"] * how.explain]
+              *["--explain"] * how.explain, *["--profile"] * how.profile]
     if how.timeout is not None:
         words += ["--call-seconds", f"{how.timeout:g}"]
     words += [word for name in cases or () for word in ("--case", name)]
