@@ -38,17 +38,16 @@ struct SharedAccesses {
 
 // How thread blocks shared their reads of device and shared memory among their threads.
 struct Work {
-  std::uint64_t reads = 0;    // of all threads
-  std::uint64_t busiest = 0;  // of the busiest thread between two barriers of a block, together
+  std::uint64_t reads = 0;  // of all threads
+  // Of the thread of a block that comes last from a barrier to the next, with the reads of those
+  // that it may have waited for; of all barriers and blocks together.
+  std::uint64_t busiest = 0;
   std::uint64_t threads = 0;  // of the largest block
   std::uint64_t readers = 0;  // of these, how many read anything in any block
-  std::uint64_t blocks = 0;   // of all launches
-  std::uint64_t atomics = 0;  // operations, of the thread of each block that makes most, together
 
   void operator+=(const Work& other) {
     reads += other.reads, busiest += other.busiest;
     threads = std::max(threads, other.threads), readers = std::max(readers, other.readers);
-    blocks += other.blocks, atomics += other.atomics;
   }
 };
 

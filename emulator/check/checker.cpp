@@ -42,12 +42,15 @@ void Checker::start_block(unsigned threads) {
     perhaps_compared_.clear();
     places_.start_launch(launch.module);
     clocks_.start_launch();
+    changed_at_.clear();
   }
   if (clocks_.is_wide()) registers_ = {};
   uses_registers_ = false;
   clocks_.start_block(threads, worker_.block_number());
   std::fill_n(work_.begin(), threads, 0);
-  std::fill_n(atomics_.begin(), threads, 0);
+  std::fill_n(waited_.begin(), threads, 0);
+  time_ = 0;
+  changed_in_block_.clear();
   work_before_ = flash_simt_work;
   if (Counts::wanted() != nullptr) straight_code_.start_block();
   threads_ = threads;
@@ -67,9 +70,8 @@ void Checker::end_block() {
   count_work();
   if (Counts::wanted() != nullptr) straight_code_.meet(threads_), straight_code_.end_block();
   count_local_bytes();
+  count_shared_bytes();
   share_work();
-  ++work.blocks;
-  work.atomics += *std::max_element(atomics_.begin(), atomics_.begin() + threads_);
   work.threads = std::max<std::uint64_t>(work.threads, threads_);
   DeviceMemory::instance().end_block(is_first_block_);
 }
@@ -93,11 +95,24 @@ void Checker::share_work() {
   std::uint64_t busiest = 0;
   for (unsigned thread = 0; thread < threads_; ++thread) {
     work.reads += work_[thread];
-    busiest = std::max(busiest, work_[thread]);
+    busiest = std::max(busiest, work_[thread] + waited_[thread]);
     if (work_[thread] > 0) readers.set(thread);
   }
   work.busiest += busiest;
+  time_ += busiest;
   std::fill_n(work_.begin(), threads_, 0);
+  std::fill_n(waited_.begin(), threads_, 0);
+}
+
+void Checker::lanes_meet(unsigned warp, std::uint32_t lanes) {
+  count_work();
+  const auto each = [&](auto use) {
+    for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1)
+      use(warp * kWarpSize + static_cast<unsigned>(std::countr_zero(rest)));
+  };
+  std::uint64_t last = 0;
+  each([&](unsigned thread) { last = std::max(last, time_of(thread)); });
+  each([&](unsigned thread) { wait_until(thread, last); });
 }
 
 void Checker::count_local_bytes() {
@@ -105,6 +120,24 @@ void Checker::count_local_bytes() {
   if (bytes <= local_memory.bytes) return;
   const Launch& launch = worker_.launch();
   local_memory = {bytes, launch.call.name, &launch.module, lowest_pc_};
+}
+
+// The arrays of all kernels of the file, and of the functions that they call, lie in one place. A
+// launch knows those of its kernel; what others a block writes to shows here.
+void Checker::count_shared_bytes() {
+  SharedMemory& memory = places_.shared();
+  const std::size_t fixed = memory.fixed_bytes();
+  if (fixed <= SharedMemory::kMost) return;
+  std::size_t bytes = memory.dynamic_bytes();
+  for (std::size_t begin = 0; begin < fixed; begin += 64)
+    bytes += static_cast<std::size_t>(std::popcount(
+        memory.fixed_shadow().initialized.bits(begin, std::min<std::size_t>(64, fixed - begin))));
+  if (bytes > SharedMemory::kMost)
+    add({kOutOfBounds,
+         {},
+         {},
+         text_of("\nA thread block has ", bytes, " bytes of shared memory in use, and a GPU has ",
+                 SharedMemory::kMost, " for it.")});
 }
 
 void Checker::running(unsigned thread) {
@@ -167,7 +200,12 @@ void Checker::access_by_emulator(const void* address, std::size_t bytes, bool is
 void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) {
   Touch touch{static_cast<const char*>(address), bytes, AccessKind::kAtomic, pc};
   if (!places_.find(touch)) return outside(touch);
-  ++atomics_[clocks_.thread()];
+  count_work();
+  std::uint64_t& changed =
+      (touch.place.is_global ? changed_at_
+                             : changed_in_block_)[reinterpret_cast<std::uintptr_t>(address) / 8];
+  wait_until(clocks_.thread(), changed);
+  changed = time_of(clocks_.thread());
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
     touch.bytes = 1;  // the text has the size already
     stop(kMisaligned, pc,

@@ -3,11 +3,13 @@
 // places.hpp, what is remembered of each byte in run/shadow.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
+#include <unordered_map>
 
 #include "emulator/check/clocks.hpp"
 #include "emulator/check/places.hpp"
@@ -35,6 +37,8 @@ class Checker final : public Checks {
   void barrier() override;
   void warp_sync(unsigned warp, std::uint32_t lanes) override { clocks_.warp_sync(warp, lanes); }
   void fence() override { clocks_.fence(); }
+  void lanes_meet(unsigned warp, std::uint32_t lanes) override;
+  void nap(unsigned nanoseconds) override { waited_[clocks_.thread()] += nanoseconds; }
   void atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) override;
   void async_copy_starts(const void* to, const void* from, std::size_t bytes, std::size_t valid,
                          std::uintptr_t pc) override;
@@ -85,7 +89,14 @@ class Checker final : public Checks {
   void count_work();
   // Threads have met, or the block ends.
   void share_work();
+  // How much work lies before the place where the thread is: its own, and what it may have waited
+  // for.
+  std::uint64_t time_of(unsigned thread) const { return time_ + work_[thread] + waited_[thread]; }
+  void wait_until(unsigned thread, std::uint64_t time) {
+    waited_[thread] += std::max(time, time_of(thread)) - time_of(thread);
+  }
   void count_local_bytes();
+  void count_shared_bytes();
   // Whether a read is of shared memory that many threads have read since the last barrier: it is
   // counted, and there is nothing to check or to remember.
   bool adds_nothing(const char* begin, std::size_t bytes);
@@ -135,10 +146,14 @@ class Checker final : public Checks {
   WarpAccesses warp_accesses_;
   StraightCode straight_code_;
   std::array<RegisterWatch, kMostThreads> registers_{};
-  unsigned threads_ = 0;                               // of the block
-  std::array<std::uint64_t, kMostThreads> work_{};     // of each since the last barrier
-  std::array<std::uint64_t, kMostThreads> atomics_{};  // of each
-  std::uint64_t work_before_ = 0;                      // of flash_simt_work
+  unsigned threads_ = 0;                              // of the block
+  std::array<std::uint64_t, kMostThreads> work_{};    // of each since the last barrier
+  std::array<std::uint64_t, kMostThreads> waited_{};  // the same of others that each waited for
+  std::uint64_t time_ = 0;                            // of the last barrier
+  // When an atomic operation last changed 8 bytes. A thread that comes to them may have waited
+  // until then, as for a lock. All blocks begin at 0.
+  std::unordered_map<std::uintptr_t, std::uint64_t> changed_at_, changed_in_block_;
+  std::uint64_t work_before_ = 0;  // of flash_simt_work
   std::set<std::array<std::uintptr_t, 3>> reported_;
   // Where threads read what they then gave to an atomicCAS(), as in the loop of CUDA's manual. Such
   // a read may race with atomic operations; until the block ends, any may turn out to be one.

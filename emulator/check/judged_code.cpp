@@ -64,8 +64,12 @@ void flash_simt_called(const void* target, std::uint64_t, const void* return_add
                              "what its caller needs.");
 }
 
-// A function that kernels have not on a GPU.
+// A function that kernels have not on a GPU, or new and delete, whose memory nobody would count.
 [[noreturn]] void flash_simt_is_for_host(const char* name, const void* return_address) {
+  if (const std::string called = name; called.starts_with("_Zn") || called.starts_with("_Zd"))
+    Worker::current()->fail_at(FindingKind::kHostCall, call_before(return_address),
+                               "It calls `new` or `delete`, and nobody counts memory that a kernel "
+                               "takes. Use local arrays and shared memory.");
   Worker::current()->fail_at(FindingKind::kHostCall, call_before(return_address), "It calls `",
                              name, "`, which only host code can call.");
 }

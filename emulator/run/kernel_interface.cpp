@@ -24,7 +24,7 @@ int barrier(const char* name, Site site, int predicate) {
   return running_worker(name).barrier(name, site, predicate);
 }
 void warp_operation(const WarpCall& call) { running_worker(call.name).warp_operation(call); }
-void nap() { running_worker("__nanosleep").nap(); }
+void nap(unsigned nanoseconds) { running_worker("__nanosleep").nap(nanoseconds); }
 
 void read_from_absent_lane(const char* name, Site site, int reader, int source) {
   Worker& worker = running_worker(name);

@@ -36,13 +36,16 @@ class Checks {
   static inline LocalMemory local_memory{};       // since reset_host_calls()
 
   // A block starts and ends; from now on this thread runs; all threads have met; these lanes of a
-  // warp have, in an operation that orders memory; the running thread calls __threadfence().
+  // warp have, in an operation that orders memory, or in any; the running thread calls
+  // __threadfence(), or __nanosleep().
   virtual void start_block(unsigned threads) = 0;
   virtual void end_block() = 0;
   virtual void running(unsigned thread) = 0;
   virtual void barrier() = 0;
   virtual void warp_sync(unsigned warp, std::uint32_t lanes) = 0;
+  virtual void lanes_meet(unsigned warp, std::uint32_t lanes) = 0;
   virtual void fence() = 0;
+  virtual void nap(unsigned nanoseconds) = 0;
 
   virtual void atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) = 0;
   // cp.async: its target may be written from the start of the copy on, and is not written before

@@ -68,10 +68,12 @@ void Warps::complete_if_all_there(unsigned number, std::size_t index) {
   if (Counts* const counts = Counts::wanted(); counts != nullptr && worker_.checks() != nullptr)
     counts->add(call.site, call.name,
                 {.requests = 1, .lanes = static_cast<std::uint64_t>(std::popcount(present))});
+  Checks* const checks = worker_.checks();
+  if (checks != nullptr) checks->lanes_meet(number, present);
   if (call.orders_memory) {
     warp.synced = call.site;
     warp.synced_lanes = present;
-    if (Checks* const checks = worker_.checks()) checks->warp_sync(number, present);
+    if (checks != nullptr) checks->warp_sync(number, present);
   }
   if (call.complete != nullptr) call.complete(slots, present);
 }

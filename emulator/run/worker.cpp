@@ -153,7 +153,8 @@ void Worker::waited(unsigned atomics) {
                  "a block cannot wait for a later one."));
 }
 
-void Worker::nap() {
+void Worker::nap(unsigned nanoseconds) {
+  if (checks_ != nullptr) checks_->nap(nanoseconds);
   waited(kAtomicsPerTurn);
   pass_turn();
 }

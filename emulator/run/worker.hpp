@@ -52,7 +52,7 @@ class Worker {
   void warp_operation(const WarpCall& call) { warps_.come(call); }
   AsyncCopies& async_copies() { return async_copies_; }
   // Both let other threads run, so that a thread can wait for a value to change.
-  void nap();
+  void nap(unsigned nanoseconds);
   void before_atomic();
   void pass_turn();  // the running thread stays runnable
   // Waits until another thread, or a unit, calls wake() for this one. `what` is what the source

@@ -84,6 +84,7 @@ Verdict as_many_parts_as_there_have_to_be(std::uint64_t seed) {
       return "It takes " + std::to_string(bytes) +
              " bytes of device memory for a sequence of 16400 keys; 64 parts take " +
              std::to_string(64 * part) + ", and more are too many.";
+    if (std::string work = wrong_work("It", 256); !work.empty()) return work;
     // 8 parts of whole pages: the largest has less than a seventh.
     return wrong_traffic("It", false, loads, 14);
   };

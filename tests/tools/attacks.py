@@ -71,7 +71,7 @@ static long raw(long n, long a = 0, long b = 0, long c = 0, long d = 0, long e =
 """
 # A message of the runner's protocol, as an attacker who has read it would build it.
 _FORGED = """
-static unsigned words[694];  // sizeof(Message) / 4
+static unsigned words[690];  // sizeof(Message) / 4
 """
 
 ATTACKS = {
@@ -344,6 +344,17 @@ CUDA_ATTACKS = {
         "#include <mma.h>\nstruct Own { float* p; __device__ operator float() const { p[0] = 1; "
         "return 0; } };\ntemplate <> class nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, "
         "16, __half, int> { public: Own x[8]; };", "", _LAUNCH),
+    "an element of its own, found by the type of an argument": (
+        "#include <cooperative_groups.h>\nstruct Own { static constexpr int kPerRegister = 1; "
+        "__device__ static float value(unsigned bits, int) { return bits; } };\n"
+        "__global__ void hidden(float* p) { unsigned a[4] = {}, b[2] = {}; float d[4] = {}; "
+        "multiply<Own>(d, a, b, cooperative_groups::Site::here()); p[0] = d[0]; }", "",
+        'launch("hidden", hidden, {.grid = 1, .block = 32}, pass.out.data());' + _LAUNCH),
+    "memory of the host, filled where no kernel sees it": (
+        "__constant__ float table[4];", "",
+        "const float one[4] = {1}; cudaMemcpyToSymbol(table, one, sizeof one); " + _LAUNCH),
+    "memory that host code and kernels share": (
+        "__managed__ float shared;", "", "shared = 1; " + _LAUNCH),
     "a launch of what is no kernel": (
         "inline void other(int) {}", "",
         'launch("other", other, {.grid = 1, .block = 1}, 1);' + _LAUNCH),
@@ -406,6 +417,11 @@ static __device__ float pick(Line line) { return line.a[0] == 77 ? pick(Line{}) 
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) reinterpret_cast<float&>(common) = 1;
   else if (pick(common) == 3) out[100] = 1; }"""),
+    "shared arrays of functions that it calls": ("bytes of shared memory in use", """
+template <int N> static __device__ float* part() { __shared__ float all[12000]; return all; }
+__global__ void hidden(float*) {
+  for (float* all : {part<0>(), part<1>(), part<2>(), part<3>(), part<4>()})
+    for (int k = threadIdx.x; k < 12000; k += 64) all[k] = 1; }"""),
     "a variable of the file": ("a variable of the host", """
 struct All { static inline float table[64]; };
 __global__ void hidden(float* out) { All::table[threadIdx.x / 2] = out[0] = All::table[0]; }"""),

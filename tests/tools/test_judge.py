@@ -346,6 +346,10 @@ class AtHome(Test):
                     ("\nfloat __weight;\n", [
                         "line 2 of fused_cuda.cu has `__weight`: names that begin like this are the "
                         "compiler's, except for CUDA's own"]),
+                    ("__managed__ int n;\n", [
+                        "line 1 of fused_cuda.cu has `__managed__`: in a class a kernel does not share "
+                        "memory with host code; give it its numbers as arguments, or write them into "
+                        "the file"]),
                     ("bool emulated = FLASH_SIMT;", [
                         "line 1 of fused_cuda.cu has `FLASH_SIMT`: code must not know whether it "
                         "runs on a GPU or on the emulator"])):
@@ -409,8 +413,14 @@ class Audit(Test):
                               ("_ZN5flash6device8allocateEmNS_6StreamE", True),
                               ("_ZN5flash6device13reset_trafficEv", False),
                               ("_ZN5flash6device11is_emulatedEv", False),
-                              ("_Z16cudaGetLastErrorv", True), ("_Z10cudaMallocPPvm", False)):
+                              ("_Z16cudaGetLastErrorv", True),
+                              ("_Z18cudaGetErrorString11cudaError_t", True),
+                              ("_Z10cudaMallocPPvm", False)):
             self.assertEqual(audit.may_be_used_in_cuda(name), allowed, name)
+
+    def test_an_intrinsic_that_math_h_declares_is_no_function_of_the_files(self):
+        self.assertEqual(self.findings("_Zf T 0 9\n__powf W 0 9\n__sincosf W 0 9\n"), [])
+        self.assertNotEqual(self.findings("_Zf T 0 9\n__cosf W 0 9\n"), [])
 
     def test_what_nvcc_makes_of_kernels_is_allowed_and_no_more_of_cuda(self):
         symbols = ("_Zf T 0 9\n__cudaRegisterFatBinary U\n__cudaLaunchKernel U\natexit U\nexit U\n"
@@ -454,7 +464,7 @@ class Audit(Test):
         self.assertIn("variables outside of functions", text)
         shared = "  [ 1] .tbss NOBITS 0000000000000000 000040 100000 00 WAT 0 0 8\n"
         self.assertEqual(len(self.findings("_Zf T 0 9\n", shared)), 1)
-        for size, said in (("030000", []), ("100000", ["its __shared__ and thread_local"])):
+        for size, said in (("130000", []), ("300000", ["its __shared__ and thread_local"])):
             found = audit.findings("_Zf T 0 9\n", shared.replace("100000", size), ["_Zf"], [],
                                    EMULATED)
             self.assertEqual([text[:31] for text in found], said)
@@ -546,6 +556,8 @@ class Source(Test):
                            ('auto s = R"x(asm)x"; int n = 1\'000;', []),
                            ("int asm_count = __shfl_sync(0, 1, 2);", ["__shfl_sync"]),
                            ("auto f = R\"x(\")x\"; asm(\"nop\");", ["asm"]),
+                           ("int n = \"a\"R\"(\"; asm(\"nop\"); auto s = \")\";", ["asm"]),
+                           ("int n = 'a'R\"(\"; asm(\"nop\"); auto s = \")\";", ["asm"]),
                            ("__builtin_ia32_pause();", ["__builtin_ia32_pause"]),
                            ("constexpr int kSimtWidth = 32;", []),
                            ("using namespace flash::simt;", ["simt"]),

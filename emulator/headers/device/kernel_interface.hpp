@@ -75,8 +75,8 @@ inline void matrix_operation(const char* name, Site site, void* slot, Complete* 
 // it is an atomicCAS().
 FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes, const void* pc,
                                 bool compares);
-FLASH_EXPORT void nap();    // __nanosleep()
-FLASH_EXPORT void fence();  // __threadfence()
+FLASH_EXPORT void nap(unsigned nanoseconds);  // __nanosleep()
+FLASH_EXPORT void fence();                    // __threadfence()
 [[noreturn]] FLASH_EXPORT void trap(Site site);
 
 // Ends the kernel with a finding: `what` was called with an address that is not a multiple of

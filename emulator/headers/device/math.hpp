@@ -74,6 +74,8 @@ namespace flash::simt {
 // As PTX has it: NaN gives 0 if both types have 32 bits, otherwise the bit of the sign alone.
 template <class Integer, class Number>
 Integer saturated(Number value) {
+  static_assert(!__is_class(Number) && !__is_union(Number) && !__is_enum(Number),
+                "only numbers are converted");
   using Limits = std::numeric_limits<Integer>;
   if (value != value)
     return sizeof(Number) + sizeof(Integer) <= 8 ? 0 : Integer{1} << (8 * sizeof(Integer) - 1);

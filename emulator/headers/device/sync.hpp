@@ -28,7 +28,7 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, Site site = Site::here()) {
 inline void __threadfence() { fence(); }
 inline void __threadfence_block() { fence(); }
 inline void __threadfence_system() { fence(); }
-inline void __nanosleep(unsigned) { nap(); }
+inline void __nanosleep(unsigned nanoseconds) { nap(nanoseconds); }
 [[noreturn]] inline void __trap(Site site = Site::here()) { trap(site); }
 
 // Unsupported functions fail at compile time.

@@ -70,6 +70,10 @@ struct Fragments {
 
 template <class Element>
 FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_t) {
+  // No code of a kernel's own type runs unchecked.
+  static_assert(__is_same(Element, Tf32) || __is_same(Element, PairOf16Bits<5>) ||
+                    __is_same(Element, PairOf16Bits<8>),
+                "tensor cores multiply half, bfloat16 and tf32");
   constexpr int kPer = Element::kPerRegister, kDepth = 8 * kPer;
   float A[16][kDepth], B[kDepth][8], D[16][8];
   const auto element_of_d = [&D](int lane, int n) __attribute__((always_inline))->float& {

@@ -60,6 +60,19 @@ class Fragment {
   }
 };
 
+// Only these are: by template arguments a kernel's own types get here, and their code would run
+// unchecked.
+template <class T>
+struct Type {};
+template <class T>
+constexpr bool is_fragment(Type<T>) {
+  return false;
+}
+template <class Use, int M, int N, int K, class T, class Layout>
+constexpr bool is_fragment(Type<Fragment<Use, M, N, K, T, Layout>>) {
+  return true;
+}
+
 }  // namespace simt_detail
 
 // Another name for a class that a file cannot name: it may specialise none whose elements the
@@ -92,6 +105,7 @@ __forceinline__ std::size_t offset(int lane, int i, unsigned ldm, bool by_rows) 
 
 template <class Fragment, class T>
 __forceinline__ void load(Fragment& f, const T* pointer, unsigned ldm, bool by_rows, Site site) {
+  static_assert(__is_same(T, typename Fragment::element_type), "the matrix has another type");
   check_matrix("load_matrix_sync", pointer, ldm, sizeof(T), site);
   const int lane = static_cast<int>(flash::simt::lane_number());
   for (int i = 0; i < Fragment::num_elements; ++i)
@@ -109,6 +123,9 @@ struct Product {
 
 template <class D, class A, class B, class C, bool TF32>
 FLASH_SIMT_UNCHECKED void multiply(void* const slots[32], std::uint32_t) {
+  static_assert(simt_detail::is_fragment(Type<D>()) && simt_detail::is_fragment(Type<A>()) &&
+                    simt_detail::is_fragment(Type<B>()) && simt_detail::is_fragment(Type<C>()),
+                "mma_sync() takes fragments");
   constexpr int kM = D::kRows, kN = D::kColumns, kK = A::kColumns;
   float a[kM * kK], b[kK * kN], sum[kM * kN];
   const auto tf32 = [](float value) __attribute__((always_inline)) {

@@ -144,10 +144,11 @@ std::size_t workspace_bytes();
 
 // Runs a call whose accesses are counted. A race is found by a case of its own, and costs no points
 // here: code goes on after it, and its results have to be right. What is counted is the traffic of
-// the tensors, so that kernels may have little other memory.
+// the tensors, so that kernels have no other memory where the contract has none: in a few bytes of
+// it thread blocks would wait for each other.
 inline constexpr std::size_t kMany = ~std::size_t{0};  // where it is measured otherwise
 template <class Run>
-void despite_races(Run run, std::size_t most_elsewhere = 1024) {
+void despite_races(Run run, std::size_t most_elsewhere = 0) {
   try {
     run();
   } catch (const KernelError&) {
@@ -157,8 +158,8 @@ void despite_races(Run run, std::size_t most_elsewhere = 1024) {
     throw KernelError("Its kernels write " + std::to_string(bytes) +
                       " bytes to device memory that is none of the call's tensors, or read them "
                       "back from its outputs; " +
-                      std::to_string(most_elsewhere) +
-                      " are allowed. A kernel reads its inputs itself, and keeps what it computes "
+                      (most_elsewhere > 0 ? std::to_string(most_elsewhere) + " are" : "none is") +
+                      " allowed. A kernel reads its inputs itself, and keeps what it computes "
                       "in registers and in shared memory.");
 }
 
@@ -209,26 +210,24 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
 }
 
 // Whether the threads of a block share its work, since device::reset_traffic(), in a case with
-// blocks of `threads`: the busiest thread of each block, between any two barriers, has at most 2.5
-// times as many reads and arithmetic operations (a class' judge alone can count these) as one of
-// `threads` that share evenly.
+// blocks of `threads`: between any two barriers the thread of each block that comes last, with
+// those that it may have waited for at a warp operation or an atomic one, has at most 2.5 times as
+// many reads and arithmetic operations (a class' judge alone can count these) as one of `threads`
+// that share evenly.
 inline constexpr char kSharedWork[] = "checks: all threads work";
 inline constexpr std::size_t kMostTenthsOfShare = 25;
 inline std::string wrong_work(const std::string& what, std::size_t threads) {
   const auto work = device::work().value_or(device::Work{});
   if (work.reads == 0) return what + " reads nothing.";
-  if (work.atomics > work.blocks)  // one adds something up, or counts the blocks that are done
-    return what + " has threads that make " + std::to_string(work.atomics) +
-           " atomic operations in " + std::to_string(work.blocks) +
-           " thread blocks; each thread may make one. Threads that wait for each other share no "
-           "work.";
   const std::size_t share = work.busiest * threads * 10 / work.reads,
                     idle = work.threads - work.readers;
   if (share <= kMostTenthsOfShare) return "";
   const auto times = [](std::size_t tenths) {
     return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
   };
-  return what + " leaves the work to few threads: the busiest thread makes " + times(share) +
+  return what +
+         " leaves the work to few threads: the busiest thread, with those that it waits for, " +
+         "makes " + times(share) +
          " times the reads of memory and arithmetic operations that each of " +
          std::to_string(threads) + " threads makes where they share evenly; " +
          times(kMostTenthsOfShare) + " times are allowed. " +

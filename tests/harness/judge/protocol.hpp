@@ -124,7 +124,7 @@ struct Message {
   char text[kMostText] = {};  // of kMap: the names of the tensors, one a line, kInput before some
 };
 static_assert(std::is_trivially_copyable_v<Message>);
-static_assert(sizeof(Message) == 4 * 694);  // tests/tools/attacks.py forges messages of this size
+static_assert(sizeof(Message) == 4 * 690);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float, double, Half
 // and BFloat16, one behind the other; those of attention on a device for float, Half and BFloat16.

@@ -17,12 +17,19 @@ HEADERS_OF_CUDA = "/emulator/headers/"
 _STANDARD = re.compile(r"(?!(atomic|iostream)$)\w+|(assert|ctype|dlfcn|errno|float|limits|math"
                        r"|pthread|setjmp|signal|std(arg|def|int|io|lib)|string|time|unistd)\.h")
 _MACROS = ("FLASH_SIMT", "__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__SANITIZE_THREAD__")
+_MANAGED = "__managed__"
 _EMULATED = "code must not know whether it runs on a GPU or on the emulator"
 _INSIDE = "it is inside the emulator"
 _UNSEEN = "the emulator's checks would not see what it does"
 _RESERVED = "names that begin like this are the compiler's, except for CUDA's own"
-_WORDS = {"is_emulated": _EMULATED, "asm": _UNSEEN, "gnu": _UNSEEN, "atomic_update": _INSIDE,
-          "before_atomic": _INSIDE}
+_ELSEWHERE = ("in a class a kernel does not share memory with host code; give it its numbers as "
+              "arguments, or write them into the file")
+_WORDS = {"is_emulated": _EMULATED, "asm": _UNSEEN, "gnu": _UNSEEN,
+          **dict.fromkeys(("atomic_update", "before_atomic", "warp_operation", "matrix_operation",
+                           "multiply_fragments"), _INSIDE),
+          **dict.fromkeys((f"cuda{name}" for name in (
+              "MemcpyToSymbol", "MemcpyToSymbolAsync", "MemcpyFromSymbol", "MemcpyFromSymbolAsync",
+              "GetSymbolAddress", "GetSymbolSize")), _ELSEWHERE)}
 # Of the compiler's own names: what common macros stand for.
 _OF_COMPILER = re.compile(
     r"__builtin_(inff?|nanf?|huge_valf?|offsetof|unreachable|expect|popcount|clz|ctz|ffs)"
@@ -34,8 +41,9 @@ _OF_MACROS = re.compile(r"::flash::simt::dynamic_shared_memory\(\)"
                         r"([\w *+]+|(sizeof|alignof)\(\w+\))>\(\))\))\)\)")
 _PRAGMAS = re.compile(r"#pragma (unroll\b.*|nv_\w+.*|once|GCC diagnostic .*)")
 _TOKEN = re.compile(
-    r'(?s:(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"|(?P<open>.*)))'
-    r'|(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"|(?:u8|[uUL])?\'(?:\\.|[^\'\\\n])*\''
+    r'(?s:(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"\w*|(?P<open>.*)))'
+    # With the suffix: behind it R"( begins no raw text.
+    r'|(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"\w*|(?:u8|[uUL])?\'(?:\\.|[^\'\\\n])*\'\w*'
     r"|\.?\d(?:'?[\w.]|(?<=[eEpP])[+-])*"
     r"|(?P<line>^\#.*$)|(?P<word>[^\W\d]\w*)", re.MULTILINE)
 
@@ -67,7 +75,8 @@ class Source:
         # The headers name what the file must not, and so come before the ban.
         self.first = "\n".join([*(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif"
                                   for name in included),
-                                *(f"#pragma GCC poison {word}" for word in _MACROS), self.mark, ""])
+                                *(f"#pragma GCC poison {word}" for word in (*_MACROS, _MANAGED)),
+                                self.mark, ""])
 
     def findings(self, text: str) -> list[str]:
         """What is refused of the preprocessed text, a sentence each."""
@@ -189,8 +198,9 @@ def poisoned(output: str) -> list[str]:
     """What the preprocessor said about macros that are banned, a sentence each."""
     found = re.findall(
         r'(?m)^(?:\S*/)?([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
-    return list(dict.fromkeys(f"line {line} of {file} has `{word}`: {_EMULATED}"
-                              for file, line, word in found))
+    return list(dict.fromkeys(
+        f"line {line} of {file} has `{word}`: {_ELSEWHERE if word == _MANAGED else _EMULATED}"
+        for file, line, word in found))
 
 
 def macros(text: str, file: str) -> list[str]:

@@ -17,8 +17,8 @@ from lab.submission import audit
 
 _TOKEN = re.compile(
     r"""(?sx) //[^\n]* | /\*(?:.*?\*/|(?P<comment>.*))
-    | (?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"|(?P<open>.*))
-    | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
+    | (?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"\w*|(?P<open>.*))
+    | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*"\w* | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'\w*
     | \.?\d(?:'?[\w.]|(?<=[eEpP])[+-])* | (?P<word>[^\W\d]\w*) | ::|->|[=!<>]=|\S""")
 _CONDITIONS = re.compile(r"\s*#\s*(if|ifn?def|elif|elifn?def|else|endif|define|undef)\b")
 # What nvcc defines while it reads code of the GPU.
