@@ -551,6 +551,7 @@ class Apart(Test):
 
 class Source(Test):
     def test_words_count_where_they_are_words(self):
+        aligned = "struct __attribute__((aligned(flash::simt::alignment<%s>()%s))) V {};"
         read = source.Source("", paths.ROOT)
         for own, found in (('const char* s = "simt asm __atomic"; // ', []),
                            ('auto s = R"x(asm)x"; int n = 1\'000;', []),
@@ -558,6 +559,10 @@ class Source(Test):
                            ("auto f = R\"x(\")x\"; asm(\"nop\");", ["asm"]),
                            ("int n = \"a\"R\"(\"; asm(\"nop\"); auto s = \")\";", ["asm"]),
                            ("int n = 'a'R\"(\"; asm(\"nop\"); auto s = \")\";", ["asm"]),
+                           (aligned % ("sizeof(T) * N", ""), []), (aligned % ("asm", ""), ["asm"]),
+                           (aligned % ("4", "), no_sanitize(0"),
+                            ["__attribute__", "simt", "no_sanitize"]),
+                           ("float a __attribute__((aligned(sizeof(T))));", []),
                            ("__builtin_ia32_pause();", ["__builtin_ia32_pause"]),
                            ("constexpr int kSimtWidth = 32;", []),
                            ("using namespace flash::simt;", ["simt"]),

@@ -37,8 +37,9 @@ _OF_COMPILER = re.compile(
 # What the course's and CUDA's macros leave in the text.
 _OF_MACROS = re.compile(r"::flash::simt::dynamic_shared_memory\(\)"
                         r"|\[\[gnu::visibility\(\"default\"\)\]\]"
-                        r"|__attribute__\(\((always_inline|aligned\((\w+|flash::simt::alignment<"
-                        r"([\w *+]+|(sizeof|alignof)\(\w+\))>\(\))\))\)\)")
+                        r"|__attribute__\(\(always_inline\)\)")
+_OF_ALIGNAS = re.compile(r"__attribute__\(\(aligned\((flash::simt::alignment<)?")
+_LONGEST = 1000  # of what stands in alignas(): nobody searches all of the text for its end
 _PRAGMAS = re.compile(r"#pragma (unroll\b.*|nv_\w+.*|once|GCC diagnostic .*)")
 _TOKEN = re.compile(
     r'(?s:(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"\w*|(?P<open>.*)))'
@@ -86,7 +87,7 @@ class Source:
         headers: list[str] = []  # what is said of those that the file may not include
         place, at = "", 0  # the student's file, and the line of its #include that is read
         file, line, last = "", before.count("\n"), 0
-        own = _OF_MACROS.sub(lambda gone: " " * len(gone[0]), own)
+        own = _without_alignas(_OF_MACROS.sub(lambda gone: " " * len(gone[0]), own))
         for token in _TOKEN.finditer(own):
             line += own.count("\n", last, token.start())
             last = token.start()
@@ -136,6 +137,25 @@ class Source:
             unseen = re.match(r"__(asm|attribute|atomic|sync|builtin)", word)
             return _UNSEEN if unseen else _RESERVED
         return _WORDS.get(word, "")
+
+
+def _without_alignas(text: str) -> str:
+    """With the expression alone of each alignas() and __align__(), which are macros."""
+    kept, last = [], 0
+    for found in _OF_ALIGNAS.finditer(text):
+        end, depth = found.start() + len("__attribute__((aligned"), 0
+        for end in range(end, min(end + _LONGEST, len(text))):
+            depth += (text[end] == "(") - (text[end] == ")")
+            if depth == 0:
+                break
+        after = 3 if found[1] else 0  # >()
+        if depth or found.start() < last or text[end:end + 3] != ")))" or (
+                found[1] and text[end - after:end] != ">()"):
+            continue
+        kept += [text[last:found.start()], " " * len(found[0]), text[found.end():end - after],
+                 " " * (after + 3)]
+        last = end + 3
+    return "".join([*kept, text[last:]])
 
 
 def _is_foreign(statement: str, libraries: str) -> bool:
