@@ -91,6 +91,8 @@ class Export(Course):
             self.assertEqual(rows[2][4], "2")
             self.assertIn("late, with all points: Doe, Jane; deduct there", self.said)
             self.assertIn(f"not exported: {early}: {late} was handed in after it", self.said)
+        self.filled(CANVAS, [("doejane_101_5001_my_LATE_work", "1")], "--column", "Homework 1")
+        self.assertNotIn("late, with all points", self.said)
         two = [("Jane Doe_101_assignsubmission_file_a", "1"),
                ("Jane Doe_101_assignsubmission_file_b", "2")]
         rows = self.filled(MOODLE, two, code=1)

@@ -75,9 +75,17 @@ class Roster:
             len(row) > max(self.name, self.number)) else None
 
     def order(self, row: Sequence[str], handed_in: str) -> int | None:
-        """None where the name of a submission is not the row's, by the part that the platform
-        writes: the person's name and number, in Canvas also a number of the file, which grows. What
-        stands behind that is the student's, and says nothing."""
+        """None where the name of a submission is not the row's."""
+        found = self._written(row, handed_in)
+        return int(found[1] or 0) if found else None
+
+    def is_late(self, row: Sequence[str], handed_in: str) -> bool:
+        found = self._written(row, handed_in)
+        return bool(found) and found[0].startswith("_LATE_")
+
+    def _written(self, row: Sequence[str], handed_in: str) -> re.Match | None:
+        """What the platform writes behind the person's name: a number, in Canvas also one of the
+        file, which grows. What stands behind that is the student's, and says nothing."""
         number = self.number_of(row)
         if number is None:
             return None
@@ -87,7 +95,7 @@ class Roster:
             # Moodle writes "Participant" where the grader must not know the names.
             if _letters(handed_in[:found.start()]) in (_letters(row[self.name]), *(
                     ["participant"] if self.platform == "Moodle" else [])):
-                return int(found[1] or 0)
+                return found
         return None
 
 
@@ -161,7 +169,7 @@ def fill(roster: Roster, graded: Sequence[tuple[str, str]], column: str) -> Fill
             if before and not _same(before, score):
                 replaced.append(f"{row[roster.name]} had {before}, and has {score} now")
             row[named[0]] = score
-            if "_LATE_" in name:
+            if roster.is_late(row, name):
                 late.append(row[roster.name])
             students += 1
     out = io.StringIO()
