@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace flash::simt {
 
@@ -28,6 +29,7 @@ void Clocks::start_block(unsigned threads, std::uint64_t number) {
   block_start_ = barrier_time_ = tick();
   blocks_.push_back({block_start_, number});
   releases_.start_block();
+  if (std::exchange(has_fences_, false)) fenced_ = fenced_at_barrier_ = {};
   if (!is_wide_) return;
   for (auto& fences : proxy_fences_) fences.clear();
   agents_.clear();
@@ -39,6 +41,7 @@ void Clocks::start_block(unsigned threads, std::uint64_t number) {
 void Clocks::barrier() {
   barrier_time_ = tick();
   releases_.barrier();
+  if (has_fences_) fenced_at_barrier_ = fenced_;
   // What one thread knows of the agents all know now.
   for (unsigned agent = kFirstAgent; agent < kFirstAgent + agents_.size(); ++agent) {
     std::uint32_t known = 0;
@@ -67,17 +70,36 @@ void Clocks::warp_sync(unsigned warp, std::uint32_t lanes) {
   releases_.warp_sync(first, lanes);
 }
 
-// Learns what was published at `address`, and publishes what the thread's last fence covers.
+void Clocks::fence() {
+  has_fences_ = true;
+  for_each_known(thread_ / kWarpSize * kWarpSize, [&](unsigned actor) {
+    if (actor < kMostThreads)
+      fenced_.of_each[actor] = std::max(fenced_.of_each[actor], known_to_me_[actor]);
+  });
+  fenced_.of_each[thread_] = clock_[thread_] = tick();
+  fenced_.of_all = barrier_of_fence_[thread_] = barrier_time_;
+  releases_.fence(thread_, clock_[thread_]);
+}
+
+// Learns what was published at `address`, and publishes what the thread's last fence covers, and
+// what those of other threads did before the last barrier.
 void Clocks::synchronize(const void* address, bool is_global) {
   releases_.learn(thread_, address, is_global);
   const std::uint32_t fenced = releases_.last_fence(thread_);
   if (fenced == 0) return;
+  const std::uint32_t of_all = std::max(barrier_of_fence_[thread_], fenced_at_barrier_.of_all);
+  const unsigned first = thread_ / kWarpSize * kWarpSize;
   Knowledge mine;
-  for_each_known(thread_ / kWarpSize * kWarpSize, [&](unsigned actor) {
-    const std::uint32_t time = actor == thread_ ? fenced : known_to_me_[actor];
-    if (time > block_start_ && time <= fenced) mine.append(block_start_, actor, time);
+  for_each_actor([&](unsigned actor) {
+    std::uint32_t time = actor == thread_                                     ? fenced
+                         : is_wide_ || actor / kWarpSize * kWarpSize == first ? known_to_me_[actor]
+                                                                              : 0;
+    if (time > fenced) time = 0;
+    if (actor < kMostThreads) time = std::max(time, fenced_at_barrier_.of_each[actor]);
+    if (time > std::max(block_start_, actor < kMostThreads ? of_all : 0))
+      mine.append(block_start_, actor, time);
   });
-  mine.append(block_start_, Knowledge::kAllThreads, barrier_time_);
+  mine.append(block_start_, Knowledge::kAllThreads, of_all);
   Knowledge& told = releases_.at(address, is_global);
   told.merge(mine);
   releases_.add_learned(thread_, true, told);

@@ -50,7 +50,7 @@ class Clocks {
   }
   void barrier();
   void warp_sync(unsigned warp, std::uint32_t lanes);
-  void fence() { releases_.fence(thread_, clock_[thread_] = tick()); }
+  void fence();
   // An atomic operation of the running thread.
   void synchronize(const void* address, bool is_global);
 
@@ -150,7 +150,15 @@ class Clocks {
   // Only those of its own warp count, unless the block is wide. Times of earlier blocks are left:
   // they are before all accesses of this block.
   LazyArray<std::uint32_t> known_{std::size_t{kMostThreads} * kMostActors};
-  std::vector<Started> blocks_;  // of this launch, by time
+  // Up to which times fences of the block's threads cover what each thread did, and what all did
+  // before a barrier; and the same at the last barrier, which tells all threads.
+  struct Fenced {
+    std::array<std::uint32_t, kMostThreads> of_each{};
+    std::uint32_t of_all = 0;
+  } fenced_, fenced_at_barrier_;
+  bool has_fences_ = false;
+  std::array<std::uint32_t, kMostThreads> barrier_of_fence_{};  // before a thread's last fence
+  std::vector<Started> blocks_;                                 // of this launch, by time
   Releases releases_;
   std::vector<Agent> agents_;
   std::array<std::vector<std::uint32_t>, kMostThreads> proxy_fences_{};  // their times

@@ -135,6 +135,18 @@ MISTAKE(kRace, no_threadfence, ({4, 32}, unwritten(4), zeros(1), zeros(1)), floa
   }
 }
 
+// A fence publishes what is before it.
+MISTAKE(kRace, fence_before_the_write, ({4, 32}, unwritten(128), zeros(1), zeros(1)),
+        float* partial, int* count, float* out) {
+  __threadfence();
+  partial[32 * blockIdx.x + threadIdx.x] = 1;  // BUG
+  __syncthreads();
+  if (threadIdx.x > 0 || atomicAdd(count, 1) < static_cast<int>(gridDim.x) - 1) return;
+  float sum = 0;
+  for (int i = 0; i < 128; ++i) sum += partial[i];  // BUG
+  *out = sum;
+}
+
 // Two warps wait for what the block that came first writes, and the third one does not.
 MISTAKE(kRace, one_warp_does_not_wait_for_a_block, ({2, 96}, zeros(1), zeros(2), zeros(96)),
         float* data, int* counts, float* out) {

@@ -114,6 +114,18 @@ RIGHT(last_block_sums, ({7, 32}, IS(7 * 32), unwritten(7), zeros(1), result(1)),
   }
 }
 
+// The same where each thread's fence is before the barrier.
+RIGHT(each_thread_has_a_fence, ({7, 64}, IS(7 * 64), unwritten(7 * 64), zeros(1), result(1)),
+      float* partial, unsigned* count, float* out) {
+  partial[64 * blockIdx.x + threadIdx.x] = 1;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x > 0 || atomicAdd(count, 1u) < gridDim.x - 1) return;
+  float sum = 0;
+  for (int i = 0; i < 7 * 64; ++i) sum += partial[i];
+  *out = sum;
+}
+
 // One warp after the other takes the lock, and adds to a plain variable behind it.
 RIGHT(spin_lock, ({3, 256}, IS(24), zeros(1), result_from_zeros(1)), int* lock, float* sum) {
   if (threadIdx.x % 32 == 0) {
