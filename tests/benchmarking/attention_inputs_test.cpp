@@ -84,7 +84,7 @@ TEST_CASE("a long attention is checked in its last heads, and for NaN in all") {
   results.out(0, 0, 3, 0) += 0.01F;
   CHECK(results.wrong_in(problem) == "");
   results.out(0, 0, 3, 0) = poison();
-  CHECK(results.wrong_in(problem).find("head 0: query 3, column 0 is nothing (never written)") ==
+  CHECK(results.wrong_in(problem).find("head 0: query 3, column 0 is unchanged (never written)") ==
         16);
   results.out(0, 0, 3, 0) = right;
   results.d_k(0, 1, 3, 0) += 0.01F;

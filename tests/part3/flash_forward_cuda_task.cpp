@@ -55,12 +55,15 @@ std::vector<GradedCase> steps() {
            "It is also the first with keys: l is summed over the row's lanes once, in store, which "
            "takes its logarithm in base e.",
            {.shape = one_block, .scale = 0, .lse_only = true, .also_solved = two_heads}),
-      step("step 3: add_PV", "add_PV",
-           "The key of row n * kLanes + lane of P_smem is place<kKeys, kLanes>(lane, n), with the "
-           "lane of the loop; thread.key(n) is a key of this thread. The groups share P (kGroups, "
-           "thread.group), the lanes V (kLanes, thread.lane). It is also the first whose "
-           "out is not 0: in store out is O / l, and each value goes to its own column.",
-           {.shape = one_block, .scale = 0, .also_solved = two_heads}),
+      step(
+          "step 3: add_PV", "add_PV",
+          "The key of row n * kLanes + lane of P_smem is place<kKeys, kLanes>(lane, n), with the "
+          "lane of the loop; thread.key(n) is a key of this thread. The groups share P (kGroups, "
+          "thread.group), the lanes V (kLanes, thread.lane). It is also the first whose "
+          "out is not 0: in store out is O / l, and each value goes to its own column. If out is 0 "
+          "everywhere: sees is set in masked blocks only, so add_PV asks for it where kMasked is "
+          "true.",
+          {.shape = one_block, .scale = 0, .also_solved = two_heads}),
       step("step 4: load_Q and add_QK", "load_Q and add_QK",
            "It is also the first with scores that differ: in softmax_step m has to be the same in "
            "all lanes of a row, in add_PV the row of P_smem is n * kLanes + lane, in store m goes "

@@ -132,7 +132,7 @@ std::string take_out_special(Tensor<T, Rank>& got, Tensor<double, Rank>& want,
     if (std::isnan(expected) ? !std::isnan(value) || is_poison(value)
                              : static_cast<double>(value) != expected)
       return place(i) + " is " +
-             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) +
+             (is_poison(value) ? "unchanged (never written)" : std::to_string(value)) +
              ", expected " +
              (std::isnan(expected) ? "NaN: it sees a NaN." : "-inf: the query sees no key.");
     got.data()[i] = static_cast<T>(0);
