@@ -501,6 +501,10 @@ class Assembly(Test):
         self.assertEqual(self.touched("pushq\t%rbp", *later), [])
         self.assertEqual(self.touched("pushq\t%rbp", "subq\t$32, %rsp", *later), [("(%rbp)", "4")])
 
+    def test_an_offset_may_be_a_symbol(self):
+        self.assertEqual(self.touched("leaq\t8(%rsp), %rax", "addq\t$shared@dtpoff, %rax",
+                                      "movl\t(%rax), %eax"), [("(%rax)", "4")])
+
     def test_a_register_that_is_written_beside_another_is_not_known(self):
         for line, register in (("mulq\t%rcx", "%rax"), ("divq\t%rcx", "%rdx"),
                                ("mulx\t%rcx, %rsi, %rdi", "%rsi"), ("xchgq\t%rsi, %rcx", "%rsi"),

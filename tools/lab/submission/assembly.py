@@ -444,7 +444,7 @@ def _after(block: _Block, name: str, operands: list[str]) -> None:
             value = int(source[1:], 0), ()
         except ValueError:
             pass
-    elif name in ("addq", "subq") and source.startswith("$"):
+    elif name in ("addq", "subq") and re.match(r"\$-?\d", source):  # and no symbol
         constant, terms = block.get(register)
         step = int(source[1:], 0)
         value = constant + (step if name == "addq" else -step), terms
