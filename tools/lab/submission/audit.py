@@ -42,7 +42,7 @@ _ALLOWED = re.compile(
     r"|_Zn[wa]m\w*|_Zd[la]Pv\w*"                              # operator new and delete
     r"|_ZNK?[RO]?S[taosid]\w+|_ZSt\w+|_ZT[VIST]N?K?S[tosid]\w*|_ZTVN10__cxxabiv1\w+"
     r"|_ZN?K?9__gnu_cxx\w+"
-    r"|_ZT[IV][a-z]")
+    r"|_ZT[IV](PK?)?[a-z]")
 _REFUSED_OF_STD = re.compile(
     r"St6thread|St7jthread|10filesystem|basic_[io]?fstream|basic_filebuf|basic_file|13random_device"
     r"|17_*async|18condition_variable|_M_start_thread|St3_V2|8ios_base4Init|6chrono")
