@@ -568,6 +568,10 @@ class Source(Test):
                            (aligned % ("4", "), no_sanitize(0"),
                             ["__attribute__", "simt", "no_sanitize"]),
                            ("float a __attribute__((aligned(sizeof(T))));", []),
+                           *((f'auto a = R"({macro}"; asm("nop"); auto b = ")";', ["asm"])
+                             for macro in ("::flash::simt::dynamic_shared_memory()",
+                                           "__attribute__((aligned(x)))")),
+                           ('[[gnu::visibility("default")]] extern int a;', []),
                            ("__builtin_ia32_pause();", ["__builtin_ia32_pause"]),
                            ("constexpr int kSimtWidth = 32;", []),
                            ("using namespace flash::simt;", ["simt"]),

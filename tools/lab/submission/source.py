@@ -36,7 +36,7 @@ _OF_COMPILER = re.compile(
     r"|__(restrict|func__|FUNCTION__|PRETTY_FUNCTION__|assert_fail|extension__)")
 # What the course's and CUDA's macros leave in the text.
 _OF_MACROS = re.compile(r"::flash::simt::dynamic_shared_memory\(\)"
-                        r"|\[\[gnu::visibility\(\"default\"\)\]\]"
+                        r"|\[\[gnu::visibility\(\s*\)\]\]"  # "default" is a text
                         r"|__attribute__\(\(always_inline\)\)")
 _OF_ALIGNAS = re.compile(r"__attribute__\(\(aligned\((flash::simt::alignment<)?")
 _LONGEST = 1000  # of what stands in alignas(): nobody searches all of the text for its end
@@ -87,6 +87,7 @@ class Source:
         headers: list[str] = []  # what is said of those that the file may not include
         place, at = "", 0  # the student's file, and the line of its #include that is read
         file, line, last = "", before.count("\n"), 0
+        own = _without_texts(own)  # first: in these nothing is a macro's
         own = _without_alignas(_OF_MACROS.sub(lambda gone: " " * len(gone[0]), own))
         for token in _TOKEN.finditer(own):
             line += own.count("\n", last, token.start())
@@ -137,6 +138,12 @@ class Source:
             unseen = re.match(r"__(asm|attribute|atomic|sync|builtin)", word)
             return _UNSEEN if unseen else _RESERVED
         return _WORDS.get(word, "")
+
+
+def _without_texts(text: str) -> str:
+    """Blanks in the place of texts and numbers."""
+    return _TOKEN.sub(lambda token: token[0] if token["word"] or token["line"] or
+                      token["open"] is not None else re.sub(r"[^\n]", " ", token[0]), text)
 
 
 def _without_alignas(text: str) -> str:
