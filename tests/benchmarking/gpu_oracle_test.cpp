@@ -117,7 +117,7 @@ TEST_CASE("the GPU's oracle has the contract's NaN and -inf") {
       DeviceTensor<float, 4> q(kShape.of_queries()), k(kShape.of_keys()), v(kShape.of_keys());
       std::uint64_t stream = 0;
       for (auto* x : {&q, &k, &v}) fill_normal(x->data(), x->view().size(), cipher, stream++);
-      grade_head(q.data(), k.data(), kShape, kind);
+      grade_head(q.data(), k.data(), kShape, kind, 0);
       GpuOracle<float> oracle(1, kShape, causal, false);
       oracle.compute(q.data(), k.data(), v.data(), static_cast<const float*>(nullptr));
       const auto want = attention_oracle<float>(q.to_host().view(), k.to_host().view(),
