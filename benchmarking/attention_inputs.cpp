@@ -162,7 +162,7 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
           if (std::isfinite(static_cast<double>(x))) continue;
           verdict.wrong =
               where + rows + " " + to_string(i) + ", column " + to_string(c) + " is " +
-              (is_poison(x) ? "nothing (never written)"
+              (is_poison(x) ? "unchanged (never written)"
                             : format("%g, expected a finite number", static_cast<double>(x)));
           return verdict;
         }

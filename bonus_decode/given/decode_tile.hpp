@@ -58,7 +58,7 @@ __device__ __forceinline__ int column_of(int lane, int n) {
 template <class C>
 struct Thread {
   int lane = static_cast<int>(threadIdx.x) % C::kLanes;  // among the kLanes of its key
-  int row_groups = 1;        // of 4 rows: 1, 2, 4 or 8
+  int row_groups = 1;                                    // of 4 rows: 1, 2, 4 or 8
   int first_row, first_key;  // its first row of q, and its first key in a tile
   int keys_at_once;          // keys of a tile that all warps of the row have at a time
 

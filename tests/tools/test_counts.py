@@ -26,7 +26,7 @@ class Planted(Built):
         self.member = zoo.Member("slow", task, self._testMethodName, edit)
         folder = self.folder()
         file = folder / "counts.tsv"
-        self.run_member(self.member, CHECKED, [case], variables={
+        self.run_member(self.member, CHECKED, [case], profile=True, variables={
             counts.VARIABLE: str(file), counts.EVENTS: str(folder)})
         launches, self.story_folder = counts.load(file), folder
         self.story, = timeline.stories(launches, folder)
