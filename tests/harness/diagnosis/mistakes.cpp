@@ -715,7 +715,9 @@ void add_blocks(List& list) {
              const auto of_tile = [](auto& at) {
                return at.j < at.shape.keys ? at.j : at.j - at.blocks.keys;
              };
-             steps.end = to_whole_blocks;
+             steps.end = [](Index keys, Index block) {  // the first block has none before it
+               return keys > block ? to_whole_blocks(keys, block) : keys;
+             };
              steps.row_of_K = steps.row_of_V = of_tile;
              steps.masked = [](auto& at) { return at.j < at.shape.keys ? -kInfinity : at.S; };
            }});
