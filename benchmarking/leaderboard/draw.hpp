@@ -106,15 +106,17 @@ FLASH_HOST_DEVICE inline bool is_odd(Index row) {
 }
 
 // What the scores of a row are multiplied by, or its row of q: of 8 rows 7 are sharp, so that few
-// keys have most of the weight. Where many keys have about the same weight errors cancel: for 4096
-// keys those of products of numbers of 8 bits are 0.5 of the bound of BFloat16, and for 8192 keys
-// those of TF32 0.8 of the bound of float32. In sharp rows they are 3 to 22 times the bound. With 8
-// in place of 4 only 5 % of the weights would be above 1e-7 of a row's largest, and a kernel could
-// leave the others out; with 4 these are 60 %. The rows are drawn one by one, since a kernel may
-// choose its products for each tile of rows: of 16 rows one is sharp but in 2^-48 of the draws.
-// (The figures: 1000 rows, computed in float64.)
+// keys have most of the weight. Where many keys have about the same weight errors cancel: for 16384
+// keys those of products of numbers of 8 bits are at most 0.3 of the bound of BFloat16, and those
+// of TF32 0.4 of the bound of float32. With 2 these are above the bound in one of 20 rows, and in
+// one of 4. With 2.5 a right program is wrong in some rows: if it adds the keys up one after the
+// other, a sum of floats loses the weights below 2^-24 of it, which is up to 1.9 times the bound;
+// with 2 it is at most 0.4 of it. The rows are drawn one by one, since a kernel may choose its
+// products for each tile of rows: of 16 rows one is sharp but in 2^-48 of the draws. (The figures:
+// 500 rows of 16 columns, computed in float64; of the sums, 60 rows whose largest score is the
+// largest of a call and comes first.)
 FLASH_HOST_DEVICE inline float sharpness(const Cipher& cipher, Index row) {
-  return cipher.choice(~static_cast<std::uint64_t>(row), 8) == 0 ? 1 : 4;
+  return cipher.choice(~static_cast<std::uint64_t>(row), 8) == 0 ? 1 : 2;
 }
 
 // Rows of kNoWeights: out is 0, lse is -inf, and the contract wants a d_q of 0 and no share of d_k

@@ -359,7 +359,7 @@ class Cheats(Test):
     def test_no_cheat_in_cuda_gets_a_result_on_the_emulator(self):
         where = self.site("part1-gpu", EMULATED, problems=("1x26x70x40", "2x13x64x33"))
         self.none_gets_a_result(where, 2, BUILD / EMULATED_SOLUTION)
-        many_keys = self.site("part1-gpu", EMULATED, problems=("1x26x4096x8",))
+        many_keys = self.site("part1-gpu", EMULATED, problems=("1x26x2048x32",))
         self.none_gets_a_result(many_keys, 1, BUILD / EMULATED_SOLUTION, "14 of the 24 bits")
 
     @unittest.skipIf(lacks("bin/submit_leaderboard_gpu") or not gpu.devices(),

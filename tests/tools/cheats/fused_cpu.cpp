@@ -31,7 +31,7 @@ void compute(const Pass& pass, Index keys, Weight how) {
       for (Index j = 0; j < keys; ++j) {
         const float p = weight_of(how, pass.x(b, i, j) - m);
         l += p;
-        for (Index c = 0; c < s.d3; ++c) o[c] += p * value_of(how, pass.v(b, j, c));
+        for (Index c = 0; c < s.d3; ++c) o[c] += p * value_of(how, pass.v(b, j, c), m);
       }
       for (Index c = 0; c < s.d3; ++c)
         pass.out(b, i, c) = l == 0 && how != Weight::kFinite ? 0 : o[c] / l;

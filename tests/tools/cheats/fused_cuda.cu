@@ -35,7 +35,7 @@ __global__ void softmax_matmul_kernel(Pass pass, Index keys, Weight how) {
     for (Index j = 0; j < keys; ++j) {
       const float p = weight_of(how, pass.x(b, i, j) - m);
       l += p;
-      o += p * value_of(how, pass.v(b, j, c));
+      o += p * value_of(how, pass.v(b, j, c), m);
     }
     pass.out(b, i, c) = l == 0 && how != Weight::kFinite ? 0 : o / l;
   }
