@@ -132,12 +132,14 @@ Expected expected(const SmallKernel& kernel, const Tensor<float, 1>& x, Index i,
   return all;
 }
 
-harness::Diagnosis named(const SmallKernel& kernel, const Tensor<float, 1>& x,
+harness::Diagnosis named(int number, const SmallKernel& kernel, const Tensor<float, 1>& x,
                          const Tensor<float, 1>& y) {
   for (const Slip& slip : kernel.slips) {
     bool is_it = true;
     for (Index i = 0; i < kernel.outputs; ++i) is_it &= expected(kernel, x, i, &slip).is(y(i));
-    if (is_it) return {slip.name, "The result is what you get if " + slip.text + "."};
+    if (is_it)
+      return {slip.name, "The result is what you get if " + slip.text + ".",
+              "kernel " + std::to_string(number)};
   }
   return {};
 }
@@ -202,7 +204,7 @@ Verdict judge_kernel(int number, const SmallKernel& kernel, std::uint64_t seed) 
   device::synchronize();
   const Tensor<float, 1> y = device_y.to_host();
   if (const std::string wrong = wrong_values(kernel, x, y); !wrong.empty())
-    return {false, wrong, [=] { return named(kernel, x, y); }};
+    return {false, wrong, [=] { return named(number, kernel, x, y); }};
   return harness::verdict_on(
       wrong_accesses(kernel, device::traffic(device_x.data()).value_or(device::Traffic{}),
                      device::traffic(device_y.data()).value_or(device::Traffic{}),

@@ -93,7 +93,7 @@ class Checks(Cuda):
         self.shows("check fused_cuda", "2 of 2         2 of 2 cases\n",
                    "\npart1: 2 of 2 points; 1 point needs the emulator's checks (g++): "
                    "not counted here\n")
-        self.assertEqual(self.last("check fused_cuda --test 'checks: no race'"),
+        self.assertEqual(self.last("check fused_cuda --case 'checks: no race'"),
                          "Nothing of this can run here: it needs the emulator's checks, which need "
                          "g++.")
 
@@ -112,7 +112,7 @@ class Checks(Cuda):
         self.fakes(*self.ALL_PASS, backend="checked")
         for name, where in (("checks: no race", "with all checks"),
                             ("even", "on the CPU (no GPU here)")):
-            code, seen = self.lab(f"check fused_cuda --test '{name}'")
+            code, seen = self.lab(f"check fused_cuda --case '{name}'")
             self.assertEqual((code, seen.count("$ ")), (0, 1))
             for part in (f" --seed 1 --case '{name}'\n" if " " in name else " --case even\n",
                          f"  CUDA tasks: emulated {where}\n", f"      passed: {name}\n",
@@ -122,7 +122,7 @@ class Checks(Cuda):
     def test_check_races_runs_all_of_them_checked(self):
         self.fakes(case("even", "failed", message=RACE), case("checks: no race"), backend="checked")
         self.shows("check fused_cuda --check-races", "  CUDA tasks: emulated with all checks\n",
-                   'Next: ./lab check fused_cuda --test "even" --seed 1 --check-races\n', code=1)
+                   'Next: ./lab check fused_cuda --case "even" --seed 1 --check-races\n', code=1)
         self.assertEqual(self.built, [self.targets("fused_cuda", "checked")])
 
     def test_a_failure_without_checks_leads_to_the_checks(self):
@@ -130,7 +130,7 @@ class Checks(Cuda):
         for do, option in (("failed", " --check-races"), ("error", "")):
             self.fakes(case("even", do), *self.CASES[1:])
             self.assertEqual(self.last("check fused_cuda"),
-                             f'Next: ./lab check fused_cuda --test "even" --seed 1{option}')
+                             f'Next: ./lab check fused_cuda --case "even" --seed 1{option}')
 
     def test_a_line_that_only_nvcc_can_read(self):
         file = self.write("part1_softmax_matmul/skeleton/fused_cuda.cu",

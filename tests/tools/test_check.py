@@ -57,9 +57,9 @@ Next: open part1_softmax_matmul/skeleton/fused_cpu.cpp and fill in its TODOs; \
 part1  Fused softmax-matmul  (seed 3)
   1.A  fused_cpu  Fused softmax-matmul in C++  crashed           0 of 1         1 of 3 cases
       all 0 of 1
-      wrong: {RAGGED}
+      wrong: {RAGGED}  (all)
 {OVER_SHOWN}\
-      crashed: large
+      crashed: large  (all)
           {SEGFAULT}
           it printed:
           | about to divide
@@ -69,7 +69,7 @@ part1  Fused softmax-matmul  (seed 3)
 cmake --build build/default --target part1_measure_skeleton
 
 part1: 0 of 5 points
-Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
+Next: ./lab check fused_cpu --case "{RAGGED}" --seed 3
 """, code=1)
 
     def test_a_mistake_that_has_a_name(self):
@@ -82,7 +82,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                 "explainable": {}, "explanation": {"text": "  m = 1\n  l = 2"}})])
         hint = "hint fused_cpu"
         self.assertIn("hint 1 of 3", self.lab(hint)[1])
-        self.shows("check fused_cpu", 'Next: ./lab check fused_cpu --test "named" --seed 1\n'
+        self.shows("check fused_cpu", 'Next: ./lab check fused_cpu --case "named" --seed 1\n'
                    "      ./lab hint fused_cpu has a hint for this mistake\n"
                    "      ./lab check fused_cpu --explain shows it with small numbers, if it can\n", code=1)
         self.shows(hint, "\nhint for what the last check found: sum not rescaled\nLook at l.\n")
@@ -90,7 +90,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.shows("check fused_cpu --explain", "\nfused_cpu: named\nIt is l.\n",
                    "that still fails, otherwise like that case:\n  m = 1\n  l = 2\n", code=1)
         self.lab("check fused_cpu")
-        self.lab("check fused_cpu --test simple")  # the last check, and it named no mistake
+        self.lab("check fused_cpu --case simple")  # the last check, and it named no mistake
         self.shows(hint, "hint 3 of 3")
         self.write("tests/harness/diagnosis/hints.toml", 'strides = "Whose strides?"\n'
                    'rescaling = "Look at l."')
@@ -98,9 +98,14 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.lab("check fused_cpu")
         self.shows(hint, '\nhint for what the last check found: "strides: spread out" fails\n'
                    "Whose strides?\n")
+        self.write("tests/harness/diagnosis/hints.toml", '"kernel 10" = "A float4 has no operators."')
+        self.fake("fused_cpu", [case("kernel 10: four floats", "failed")])
+        self.lab("check fused_cpu")
+        self.shows(hint, "A float4 has no operators.\n")
+        self.write("tests/harness/diagnosis/hints.toml", 'rescaling = "Look at l."')
         self.fake("fused_cpu", [case("named", "failed", message="3 of 4", then={
             "diagnosis": {"name": "sum not rescaled", "kind": "rescaling", "text": "It is l."}})])
-        self.lab("check fused_cpu --test named")
+        self.lab("check fused_cpu --case named")
         self.shows(hint, "\nhint for what the last check found: sum not rescaled\n")
         wrong = case("simple", "failed", message="2 of 4 elements are wrong: y")
         self.fake("fused_cpu", [{**wrong, "then": {"explainable": {}}}])
@@ -122,7 +127,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         warned = f"""\
       warning: {file}:31: 'sum' may be used uninitialized [-Wmaybe-uninitialized]
       warning: {file}:40: variable "n" was never used
-      wrong: a
+      wrong: a  (all)
 """
         line = "check fused_cpu"
         built = build.BuildResult(True, "", 2 * log)
@@ -135,14 +140,14 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         clue = ("AddressSanitizer: heap-buffer-overflow at "
                 "part1_softmax_matmul/skeleton/fused_cpu.cpp:31")
         self.fake("fused_cpu", [case("a", "crashed", message=f"{SEGFAULT}\n{clue}")])
-        again = './lab check fused_cpu --test "a" --seed 1 --sanitize'
+        again = './lab check fused_cpu --case "a" --seed 1 --sanitize'
         self.assertEqual(self.last("check fused_cpu"), f"Next: {again}")
         self.assertEqual(self.built.pop(), self.targets("fused_cpu", "cpu"))
         library = self.root / "build/default/lib/libpart1_fused_cpu_skeleton.so"
         library.parent.joinpath("sanitized").mkdir()
         library.rename(library.parent / "sanitized" / library.name)
         self.shows("check fused_cpu --sanitize", " -- env LD_PRELOAD=libasan.so ASAN_OPTIONS=",
-                   f"      crashed: a\n          {clue}\n", f"Next: {again}\n", code=1)
+                   f"      crashed: a  (all)\n          {clue}\n", f"Next: {again}\n", code=1)
         self.assertEqual(self.built.pop(), self.targets("fused_cpu", "cpu") +
                          " part1_fused_cpu_skeleton_sanitized")
         for message in ("It writes outside of `out`, to 1 place",
@@ -200,10 +205,10 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                  for n in range(3)]
         self.fake("fused_cpu", [case("a", "failed", message="\n".join(found))])
         self.shows("check fused_cpu", "f.cu:0 and f.cu:9\n            thread 0 reads\n"
-                   "          and 2 more findings: --test shows all\n\n", code=1)
+                   "          and 2 more findings: --case shows all\n\n", code=1)
         for text in (found, ["dK: 2 of 4\nfirst", "dV: 1 of 4"]):
             self.fake("fused_cpu", [case("a", "failed", message="\n".join(text))])
-            self.shows("check fused_cpu --test a", *("\n" + " " * 10 + finding.replace(
+            self.shows("check fused_cpu --case a", *("\n" + " " * 10 + finding.replace(
                 "\n", "\n" + " " * 12) + "\n" for finding in text), code=1)
 
     def test_what_a_class_refuses_is_refused_at_home(self):
@@ -224,7 +229,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
     def test_the_next_step(self):
         self.fake("fused_cpu", [case("a", "not_started")])
         self.fake("measure", [case("b", "failed")])  # begun, so it comes first
-        self.assertEqual(self.last("check"), 'Next: ./lab check measure --test "b" --seed 1')
+        self.assertEqual(self.last("check"), 'Next: ./lab check measure --case "b" --seed 1')
         self.green("fused_cpu")
         self.assertEqual(self.last("check fused_cpu"), "Next: ./lab check measure")
         self.fake("measure", [case("a", "not_started")])
@@ -260,7 +265,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
     def test_the_solution(self):
         self.fake("fused_cpu", [case("a"), case("b", "failed", message="x")], "solution")
         self.shows("check fused_cpu --solution", "part1  Fused softmax-matmul  (the solution)\n",
-                   'check fused_cpu --test "b" --seed 1 --solution\n', code=1)
+                   'check fused_cpu --case "b" --seed 1 --solution\n', code=1)
         self.assertFalse((self.root / ".lab").exists())  # not the student's progress
 
 
@@ -272,12 +277,12 @@ class OneCase(Course):
         self.fake("measure", [case("warm-up")])
 
     def test_its_whole_verdict(self):
-        self.prints(f"check fused_cpu --test '{RAGGED}' --seed 1", f"""\
+        self.prints(f"check fused_cpu --case '{RAGGED}' --seed 1", f"""\
 {COMMAND} 1 --case '{RAGGED}'
 
 part1  Fused softmax-matmul
   1.A  fused_cpu  Fused softmax-matmul in C++  wrong
-      wrong: {RAGGED}
+      wrong: {RAGGED}  (all)
 {OVER_SHOWN}\
           it printed:
           | m = -inf
@@ -287,14 +292,14 @@ Next: edit part1_softmax_matmul/skeleton/fused_cpu.cpp and run the same again; \
 """, code=1)
 
     def test_an_unknown_name_lists_the_cases(self):
-        self.prints("check --test ragged", f"""\
+        self.prints("check --case ragged", f"""\
 The cases of puzzle, fused_cpu, fused_cuda, measure with "ragged":
   {RAGGED}
   (puzzle needs a GPU or the emulator)
   (fused_cuda needs a GPU or the emulator)
 lab: no case is called "ragged" (did you mean "{RAGGED}"?); the cases with "ragged" are listed above
 """, code=1)
-        self.prints("check fused_cpu --test nothing", f"""\
+        self.prints("check fused_cpu --case nothing", f"""\
 The cases of fused_cpu:
   even: 64 x 64 x 64
   {RAGGED}
@@ -305,10 +310,10 @@ lab: no case is called "nothing"; the cases are listed above
         self.broken["part1_fused_cpu_skeleton"] = "fused_cpu.cpp:1: error: x"
         in_cpp = ", and there are none in fused_cpu, measure: --sanitize checks C++"
         for line, said in (
-            ("fused_cpu --test ragged", "fused_cpu does not compile: fused_cpu.cpp:1: error: x"),
+            ("fused_cpu --case ragged", "fused_cpu does not compile: fused_cpu.cpp:1: error: x"),
             ("part9", 'no part or task is called "part9" (did you mean "part1"?); there are part1, '
              "puzzle, fused_cpu, fused_cuda, measure"),
-            ("--test even --all-failures", "--all-failures does nothing beside --test, which shows "
+            ("--case even --all-failures", "--all-failures does nothing beside --case, which shows "
              "the whole verdict of one case: leave one of them out"),
             ("--seed -1", "--seed is -1; it must be at least 0, with at most 18 digits"),
             ("fused_cpu measure --check-races", f"--check-races checks kernels{in_cpp}"),

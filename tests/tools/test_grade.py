@@ -123,7 +123,7 @@ class Grade(Class):
         requirement, *cases, _ = results["tests"]
         self.assertEqual([requirement[key] for key in ("name", "score", "max_score", "output")],
                          ["part1.fused_cpu: all", 0.75, 1, "3 of 4 cases"])
-        self.assertIn('./lab check fused_cpu --test "case 3" --seed 4711', cases[3]["output"])
+        self.assertIn('./lab check fused_cpu --case "case 3" --seed 4711', cases[3]["output"])
         self.assertEqual([case["name"] for case in cases if "score" in case], [])
         for wrong in ({}, results | {"score": -1}, results | {"visibility": "all"},
                       results | {"tests": [{"name": 3}]}, results | {"grade": 1}):

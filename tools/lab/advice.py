@@ -90,7 +90,7 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
         option = option.removesuffix(" --emulate") + " --check-races"
     if unsanitized:
         option += " --sanitize"
-    return f'Next: ./lab check {task.name} --test "{failed.name}" --seed {seed}{option}'
+    return f'Next: ./lab check {task.name} --case "{failed.name}" --seed {seed}{option}'
 
 
 def _about(result: TaskResult, backends: Backends, case: str | None) -> list[str]:

@@ -157,7 +157,9 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
 
 def _case(case: CaseResult, output_lines: int) -> Iterator[Text]:
     if case.name:
-        yield Text.assemble("      ", (case.status, style_of(case.status)), f": {case.name}")
+        earns = f"  ({case.requirement})" if case.points else ""
+        yield Text.assemble("      ", (case.status, style_of(case.status)), f": {case.name}",
+                            (earns, "dim"))
     findings, more = re.split(r"\n(?=kernel |d[QKV]: )", case.message), 0
     if output_lines < SINGLE_OUTPUT:  # one missing barrier is a race in several pairs of lines
         some = [one for n, one in enumerate(findings) if n == 0 or not one.startswith("kernel ")]
@@ -165,7 +167,7 @@ def _case(case: CaseResult, output_lines: int) -> Iterator[Text]:
     for finding in findings:
         yield from _indented(finding, 10)
     if more:
-        yield Text(f"          and {more} more finding{'s' * (more > 1)}: --test shows all", "dim")
+        yield Text(f"          and {more} more finding{'s' * (more > 1)}: --case shows all", "dim")
     printed = case.output.strip("\n").splitlines()
     if printed:
         too_many = len(printed) > output_lines

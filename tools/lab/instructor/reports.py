@@ -76,7 +76,7 @@ def again(task: Judged, case: Case) -> str:
     if case.name.startswith("hidden: "):
         return ""
     name = task.task.split(".", 1)[1]
-    return f'./lab check {name} --test "{case.name}" --seed {task.seed}'
+    return f'./lab check {name} --case "{case.name}" --seed {task.seed}'
 
 
 def gradescope(record: Record) -> str:

@@ -19,7 +19,7 @@ TRIED = 4  # failed cases that --explain runs again, until one can be shown with
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="PART|TASK",
                         help="part1, fused_cpu, part1.fused_cpu or 1.A (default: all)")
-    parser.add_argument("--test", metavar="NAME",
+    parser.add_argument("--case", metavar="NAME",
                         help="run this one case alone, with its full verdict")
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
     parser.add_argument("--explain", action="store_true",
@@ -46,18 +46,18 @@ def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 10**18:
         raise LabError(f"--seed is {args.seed}; it must be at least 0, with at most 18 digits")
-    if args.all_failures and args.test is not None:
-        raise LabError("--all-failures does nothing beside --test, which shows the whole verdict "
+    if args.all_failures and args.case is not None:
+        raise LabError("--all-failures does nothing beside --case, which shows the whole verdict "
                        "of one case: leave one of them out")
     tasks = manifest.select(manifest.load_parts(), args.names)
     implementation = "solution" if args.solution else "skeleton"
     backends = choose(build.configured(), args.emulate, args.check_races, args.sanitize, tasks)
-    if args.test is not None:
-        tasks = tasks_with(tasks, args.test, implementation, backends)
+    if args.case is not None:
+        tasks = tasks_with(tasks, args.case, implementation, backends)
     if args.explain:
-        return explain(tasks, implementation, args.seed, backends, args.test)
+        return explain(tasks, implementation, args.seed, backends, args.case)
     return check(tasks, implementation, args.seed, backends=backends,
-                 all_failures=args.all_failures, case=args.test)
+                 all_failures=args.all_failures, case=args.case)
 
 
 def check(tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1, *,

@@ -25,7 +25,7 @@ Place = tuple[int, int, int]  # of a block or thread: x, y, z
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="TASK", help="fused_cpu, part1.fused_cpu or 1.A")
-    parser.add_argument("--test", metavar="NAME", help="the case to run (default: all)")
+    parser.add_argument("--case", metavar="NAME", help="the case to run (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
     parser.add_argument("--block", type=_place, metavar="B",
                         help="of a kernel, the block to stop in: 3, or 3,0,1 (default: 0)")
@@ -58,10 +58,10 @@ def run(args: argparse.Namespace) -> int:
     if task.is_cuda and not config.emulated:
         raise LabError(f"./lab debug runs kernels emulated, and {task.name} cannot be emulated "
                        "here; on a GPU use NVIDIA's cuda-gdb")
-    if args.test is not None:
-        check.tasks_with([task], args.test, kind, check.choose(config, emulate=task.is_cuda))
-        if args.test.startswith("checks: "):
-            raise LabError(f'"{args.test}" runs with the emulator\'s checks only, which gdb cannot '
+    if args.case is not None:
+        check.tasks_with([task], args.case, kind, check.choose(config, emulate=task.is_cuda))
+        if args.case.startswith("checks: "):
+            raise LabError(f'"{args.case}" runs with the emulator\'s checks only, which gdb cannot '
                            "follow: take another case")
     backend = _backend(task)
     targets = [f"{task.target(kind, backend)}_debug", running.judge_of(task),
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if not (built := build.build(targets)).ok:
         raise LabError(f"{task.name} does not compile: {built.first_error}")
     return console.foreground(command(
-        task, kind, args.test, args.seed, args.block or (0, 0, 0), args.thread or (0, 0, 0),
+        task, kind, args.case, args.seed, args.block or (0, 0, 0), args.thread or (0, 0, 0),
         options=args.options))
 
 

@@ -60,9 +60,11 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
 
 def _show(task: Task) -> None:
     shares = (f"{name} {task.points * share / 100:g}" for name, share in task.requirements.items())
-    if task.points:
-        console.print(Text.assemble((f"\n{task.name}", "bold"), f": {', '.join(shares)}"))
-    if named := _mistakes(task):
+    named = _mistakes(task)
+    if task.points or named:
+        earns = ", ".join(shares) if task.points else "no points"
+        console.print(Text.assemble((f"\n{task.name}", "bold"), f": {earns}"))
+    if named:
         table = Table("the report says, among other names", "a case that finds it",
                       box=box.SIMPLE_HEAD, pad_edge=False)
         for name, case in named:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rung", metavar="NAME",
                         help="beside your kernel show this one of the part's ladder, as "
                              "3_sgemm, in the same problem")
-    parser.add_argument("--case", "--test", metavar="NAME",
+    parser.add_argument("--case", metavar="NAME",
                         help="show this graded case's problem; where it fails, the page opens at "
                              "the first wrong element")
 

@@ -49,7 +49,7 @@ METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", *(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default=PART, metavar="PART|TASK",
                         help=f"a CUDA task, or the part of some (default: {PART})")
-    parser.add_argument("--test", metavar="NAME", help="count this graded case's problem")
+    parser.add_argument("--case", metavar="NAME", help="count this graded case's problem")
     parser.add_argument("--rung", metavar="NAME", help="count this rung of the part's ladder")
     parser.add_argument("--card", choices=CARDS, default="H100",
                         help="the GPU of the roofline (default: H100)")
@@ -90,14 +90,14 @@ def run(args: argparse.Namespace) -> int:
 def _count(args: argparse.Namespace, implementation: str, config: Config) -> int:
     if args.options:
         raise LabError("options behind -- are for the benchmark under Nsight Compute; a count "
-                       "takes --test NAME")
+                       "takes --case NAME")
     for task in counts.tasks(args.name, implementation, config):
         if args.rung:
             with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
                 _show(counts.run_rung(task.part, args.rung, Path(folder)), task.part, args.card, {})
             break
         registers, ptx = _compiled(task, implementation) if args.registers else ({}, "")
-        for case in counts.cases(task, args.test):
+        for case in counts.cases(task, args.case):
             _count_case(task, case, implementation, args.card, registers, ptx)
     say("\nThis is what the source says, counted in a small problem. The compiler may merge or "
         "drop accesses, and caches may spare device memory some: a GPU alone measures time.")
