@@ -27,7 +27,6 @@ constexpr rlim_t kMemory = rlim_t{3} << 30;  // of one runner
 // On the CPU, where code that takes all it gets does so in each case: 2 s for 3 GiB.
 constexpr rlim_t kMemoryOnCpu = rlim_t{1} << 30;
 constexpr rlim_t kReserved = rlim_t{68} << 30;  // of address space, by the emulator; most is empty
-constexpr rlim_t kStack = rlim_t{1} << 20;      // a large array there is memory too
 constexpr rlim_t kProcessorSeconds = 600;       // of one runner, which serves many calls
 
 void take_little(const Facts& facts) {
@@ -40,7 +39,6 @@ void take_little(const Facts& facts) {
   // A GPU's driver reserves address space for the memory of all devices.
   if (facts.backend != "gpu") limit(RLIMIT_AS, facts.is_emulated() ? memory + kReserved : memory);
   limit(RLIMIT_DATA, memory);  // what can be written to
-  limit(RLIMIT_STACK, kStack);
   limit(RLIMIT_CPU, kProcessorSeconds);
   limit(RLIMIT_FSIZE, 1 << 16);
   limit(RLIMIT_NOFILE, 64);

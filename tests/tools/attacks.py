@@ -315,7 +315,7 @@ CUDA_ATTACKS = {
         'extern "C" { void __tsan_write4(void*) {} }', "", _LAUNCH),
     "an order that is none, found by the type of an argument": (
         "#include <cuda_fp16.h>\n__global__ void order(float* p) { "
-        "before_atomic(reinterpret_cast<half*>(p), 4, nullptr, false); }", "",
+        "flash_simt_before_atomic(reinterpret_cast<half*>(p), 4, nullptr, false); }", "",
         'launch("order", order, {.grid = 1, .block = 1}, pass.out.data());' + _LAUNCH),
     "a table of labels": (
         "static int jump(int n) { static void* const to[] = {&&one, &&two}; goto *to[n]; "

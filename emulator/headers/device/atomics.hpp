@@ -8,10 +8,10 @@
 
 namespace flash::simt {
 
-// Replaces *address by next(old). Not instrumented: before_atomic() has told the checks.
+// Replaces *address by next(old). Not instrumented: flash_simt_before_atomic() has told the checks.
 template <bool COMPARES = false, class T, class Next>
-FLASH_SIMT_UNCHECKED T atomic_update(T* address, Next next) {
-  before_atomic(address, sizeof(T), __builtin_return_address(0), COMPARES);
+FLASH_SIMT_UNCHECKED T flash_simt_atomic_update(T* address, Next next) {
+  flash_simt_before_atomic(address, sizeof(T), __builtin_return_address(0), COMPARES);
   T old, wanted;
   __atomic_load(address, &old, __ATOMIC_RELAXED);
   do wanted = next(old);
@@ -24,7 +24,7 @@ FLASH_SIMT_UNCHECKED T atomic_update(T* address, Next next) {
 
 #define FLASH_SIMT_ATOMIC(name, T, expression)                                             \
   __forceinline__ T name(T* address, T value) {                                            \
-    return flash::simt::atomic_update(                                                     \
+    return flash::simt::flash_simt_atomic_update(                                          \
         address, [value](T old) __attribute__((always_inline))->T { return expression; }); \
   }
 
@@ -53,7 +53,7 @@ FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1
 
 #define FLASH_SIMT_CAS(T)                                                      \
   __forceinline__ T atomicCAS(T* address, T compare, T value) {                \
-    return flash::simt::atomic_update<true>(                                   \
+    return flash::simt::flash_simt_atomic_update<true>(                        \
         address, [ compare, value ](T old) __attribute__((always_inline))->T { \
           return old == compare ? value : old;                                 \
         });                                                                    \

@@ -120,7 +120,7 @@ class Float16 {
 #undef FLASH_SIMT_FUNCTION
 
   __forceinline__ friend Float16 atomicAdd(Float16* address, Float16 value) {
-    return atomic_update(
+    return flash_simt_atomic_update(
         address, [value](Float16 old) __attribute__((always_inline))->Float16 {
           return old + value;
         });
@@ -177,7 +177,7 @@ struct alignas(4) Float16Pair {
 
   // Both halves at once, which is more than CUDA promises.
   __forceinline__ friend Float16Pair atomicAdd(Float16Pair* address, Float16Pair value) {
-    return atomic_update(
+    return flash_simt_atomic_update(
         address, [value](Float16Pair old) __attribute__((always_inline))->Float16Pair {
           return old + value;
         });

@@ -58,9 +58,10 @@ struct WarpCall {
   bool orders_memory = false;  // true for __syncwarp()
   bool whole_warp = false;     // matrix instructions: all 32 lanes, on one line
 };
-FLASH_EXPORT void warp_operation(const WarpCall& call);
-inline void matrix_operation(const char* name, Site site, void* slot, Complete* complete) {
-  warp_operation({name, site, ~0u, slot, complete, false, true});
+FLASH_EXPORT void flash_simt_warp_operation(const WarpCall& call);
+inline void flash_simt_matrix_operation(const char* name, Site site, void* slot,
+                                        Complete* complete) {
+  flash_simt_warp_operation({name, site, ~0u, slot, complete, false, true});
 }
 
 // Ends the kernel with a finding: `reader` read a value from lane `source`, which takes no part.
@@ -73,8 +74,8 @@ inline void matrix_operation(const char* name, Site site, void* slot, Complete* 
 // Called before an atomic operation on `address`, from code at `pc`: counts and checks it, and at
 // every 16th lets other threads run, so that a kernel can wait for a value to change. `compares`:
 // it is an atomicCAS().
-FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes, const void* pc,
-                                bool compares);
+FLASH_EXPORT void flash_simt_before_atomic(const volatile void* address, std::size_t bytes,
+                                           const void* pc, bool compares);
 FLASH_EXPORT void nap(unsigned nanoseconds);  // __nanosleep()
 FLASH_EXPORT void fence();                    // __threadfence()
 [[noreturn]] FLASH_EXPORT void trap(Site site);

@@ -22,7 +22,8 @@ inline int __syncthreads_or(int predicate, Site site = Site::here()) {
 }
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, Site site = Site::here()) {
-  warp_operation({.name = "__syncwarp", .site = site, .mask = mask, .orders_memory = true});
+  flash_simt_warp_operation(
+      {.name = "__syncwarp", .site = site, .mask = mask, .orders_memory = true});
 }
 
 inline void __threadfence() { fence(); }

@@ -69,7 +69,7 @@ struct Fragments {
 };
 
 template <class Element>
-FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_t) {
+FLASH_SIMT_UNCHECKED void flash_simt_multiply_fragments(void* const slots[32], std::uint32_t) {
   // No code of a kernel's own type runs unchecked.
   static_assert(__is_same(Element, Tf32) || __is_same(Element, PairOf16Bits<5>) ||
                     __is_same(Element, PairOf16Bits<8>),
@@ -101,8 +101,8 @@ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
   must_be_own("mma.sync", site, a, sizeof a);
   must_be_own("mma.sync", site, b, sizeof b);
   Fragments slot{d, a, b};
-  matrix_operation(Element::kPerRegister == 2 ? "mma.sync m16n8k16" : "mma.sync m16n8k8", site,
-                   &slot, multiply_fragments<Element>);
+  flash_simt_matrix_operation(Element::kPerRegister == 2 ? "mma.sync m16n8k16" : "mma.sync m16n8k8",
+                              site, &slot, flash_simt_multiply_fragments<Element>);
 }
 
 }  // namespace flash::simt
@@ -115,7 +115,7 @@ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row, Site site 
   const uint4 words = *static_cast<const uint4*>(row);  // in the kernel's code: the checks see it
   MatrixRows slot{};
   __builtin_memcpy(slot.row, &words, sizeof words);
-  matrix_operation("ldmatrix", site, &slot, deal_out_rows<TRANSPOSE>);
+  flash_simt_matrix_operation("ldmatrix", site, &slot, deal_out_rows<TRANSPOSE>);
   for (int i = 0; i < 4; ++i) r[i] = slot.result[i];
 }
 
@@ -124,7 +124,7 @@ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4], Site site 
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) misaligned("stmatrix", site, row, 16);
   MatrixRows slot{};
   for (int i = 0; i < 4; ++i) slot.result[i] = r[i];
-  matrix_operation("stmatrix", site, &slot, collect_rows<TRANSPOSE>);
+  flash_simt_matrix_operation("stmatrix", site, &slot, collect_rows<TRANSPOSE>);
   uint4 words;
   __builtin_memcpy(&words, slot.row, sizeof words);
   *static_cast<uint4*>(row) = words;  // in the kernel's code: the checks see it

@@ -52,7 +52,7 @@ template <class T>
 T shuffle(const char* name, std::uint32_t mask, T value, int source, bool must_be_there,
           Site site) {
   Exchange<T> slot{value, source, value, must_be_there, name, site};
-  warp_operation({name, site, mask, &slot, exchange<T>});
+  flash_simt_warp_operation({name, site, mask, &slot, exchange<T>});
   return slot.result;
 }
 
@@ -94,7 +94,7 @@ template <template <class> class Operation, class T>
 T reduce_lanes(const char* name, std::uint32_t mask, T value, Site site) {
   static_assert(is_number<T>);  // no code of a kernel's own type runs unchecked
   Combination<T> slot{value, value};
-  warp_operation({name, site, mask, &slot, combine_lanes<T, Operation<T>>});
+  flash_simt_warp_operation({name, site, mask, &slot, combine_lanes<T, Operation<T>>});
   return slot.result;
 }
 
@@ -116,7 +116,7 @@ std::uint32_t lanes_with_same(const char* name, std::uint32_t mask, T value, Sit
                 "lanes compare numbers of 32 and 64 bits");
   Match slot{0, 0};
   __builtin_memcpy(&slot.value, &value, sizeof value);
-  warp_operation({name, site, mask, &slot, match_lanes});
+  flash_simt_warp_operation({name, site, mask, &slot, match_lanes});
   return slot.lanes;
 }
 

@@ -110,7 +110,7 @@ __forceinline__ void load(Fragment& f, const T* pointer, unsigned ldm, bool by_r
   const int lane = static_cast<int>(flash::simt::lane_number());
   for (int i = 0; i < Fragment::num_elements; ++i)
     f.x[i] = pointer[offset<Fragment>(lane, i, ldm, by_rows)];
-  flash::simt::matrix_operation("load_matrix_sync", site, nullptr, nullptr);
+  flash::simt::flash_simt_matrix_operation("load_matrix_sync", site, nullptr, nullptr);
 }
 
 template <class D, class A, class B, class C>
@@ -170,7 +170,7 @@ __forceinline__ void store_matrix_sync(Value* pointer, const fragment<accumulato
                                        unsigned ldm, layout_t layout, Site site = Site::here()) {
   using Fragment = fragment<accumulator, M, N, K, T>;
   simt_detail::check_matrix("store_matrix_sync", pointer, ldm, sizeof(Value), site);
-  flash::simt::matrix_operation("store_matrix_sync", site, nullptr, nullptr);
+  flash::simt::flash_simt_matrix_operation("store_matrix_sync", site, nullptr, nullptr);
   const int lane = static_cast<int>(flash::simt::lane_number());
   for (int i = 0; i < Fragment::num_elements; ++i)
     pointer[simt_detail::offset<Fragment>(lane, i, ldm, layout == mem_row_major)] = f.x[i];
@@ -191,9 +191,10 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d,
   flash::simt::must_be_own("mma_sync", site, &b, sizeof b);
   flash::simt::must_be_own("mma_sync", site, &c, sizeof c);
   simt_detail::Product<FragmentD, FragmentA, FragmentB, FragmentC> slot{&d, &a, &b, &c};
-  flash::simt::matrix_operation("mma_sync", site, &slot,
-                                simt_detail::multiply<FragmentD, FragmentA, FragmentB, FragmentC,
-                                                      __is_same(AB, precision::tf32)>);
+  flash::simt::flash_simt_matrix_operation(
+      "mma_sync", site, &slot,
+      simt_detail::multiply<FragmentD, FragmentA, FragmentB, FragmentC,
+                            __is_same(AB, precision::tf32)>);
 }
 
 }  // namespace nvcuda::wmma

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #if __has_include(<execinfo.h>)
@@ -363,6 +364,10 @@ int main(int argc, char** argv) {
   facts.is_sanitized = __asan_poison_memory_region != nullptr;
 #endif
   facts.is_sandboxed = kIsSandboxed;
+  // A large array there is memory too. Sanitizers have larger frames.
+  constexpr rlim_t kStack = rlim_t{1} << 20;
+  const rlimit stack{kStack, kStack};
+  if (!facts.is_sanitized) setrlimit(RLIMIT_STACK, &stack);
   answer_signals(facts.is_sanitized);
   // Before the library's own code runs: what the judge believes about this process, it has now.
   send(message_of(facts));

@@ -25,6 +25,7 @@ _PLAIN = {
     *(f"__{operation}{kind}c3" for operation in ("mul", "div") for kind in "sdx"),
     *(f"c{name}{suffix}" for name in ("abs", "arg", "exp", "log", "pow", "sqrt", "sin", "cos")
       for suffix in ("", "f", "l")),
+    "__cpu_model", "__cpu_features2", "__cpu_indicator_init",  # __builtin_cpu_supports()
     "__libc_single_threaded", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_mutex_trylock",
     "__dynamic_cast", "__cxa_thread_atexit", "qsort", "bsearch",
     "_GLOBAL_OFFSET_TABLE_", "__dso_handle", "__stack_chk_fail", "__assert_fail", "_Unwind_Resume",
@@ -66,8 +67,8 @@ _OF_CUDA = re.compile(
     r"|_ZN5flash6device(\d+)(allocate|free|check_launch|reserve_shared_memory|throw_cuda_error"
     r"|shared_memory_per_block|compute_capability|multiprocessors|synchronize|fill_bytes"
     r"|tensor_map)E\w*"
-    r"|_ZN5flash4simt\d+(run|barrier|warp_operation|matrix_operation|thread_number"
-    r"|dynamic_shared_memory|read_from_absent_lane|before_atomic|nap|fence|misaligned|must_be_own"
+    r"|_ZN5flash4simt\d+(run|barrier|flash_simt_\w+|thread_number"
+    r"|dynamic_shared_memory|read_from_absent_lane|nap|fence|misaligned|must_be_own"
     r"|wrong_width|async_\w+?"
     r"|add_products|tma_wait|wgmma\w*?|set_registers|bits_of_float16|float_of_float16)E\w*"
     r"|_ZN5flash4simt3ptx\w+"
@@ -194,7 +195,8 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
         elif kind.isupper() and kind not in ("U", ""):
             defined.add(name)
             if not _may_be_defined(name, exports):
-                found.append(f"it defines `{name}`, which is not its own")
+                found.append(f"it defines `{name}`, which is not its own" +
+                             "; leave out extern \"C\"" * name[0].isalpha())
     found += [f"it does not define the function `{name}` of the task"
               for name in sorted(exports - defined)]
     for name, size, flags in _sections(sections):

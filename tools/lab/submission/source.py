@@ -14,8 +14,8 @@ HEADERS_OF_CUDA = "/emulator/headers/"
 # The standard library's headers: what of it is the host's, the audit of the object and the checks
 # say. Not <atomic>, whose operations are none of CUDA's, nor <iostream>, which makes its objects
 # when it is loaded, even where the file only seems to include it; no processor's instructions.
-_STANDARD = re.compile(r"(?!(atomic|iostream)$)\w+|(assert|ctype|dlfcn|errno|float|limits|math"
-                       r"|pthread|setjmp|signal|std(arg|def|int|io|lib)|string|time|unistd)\.h")
+_STANDARD = re.compile(r"(?!(atomic|iostream)$)\w+|(assert|ctype|dlfcn|errno|float|inttypes|limits"
+                       r"|math|pthread|setjmp|signal|std(arg|def|int|io|lib)|string|time|unistd)\.h")
 _MACROS = ("FLASH_SIMT", "__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__SANITIZE_THREAD__")
 _MANAGED = "__managed__"
 _EMULATED = "code must not know whether it runs on a GPU or on the emulator"
@@ -25,14 +25,13 @@ _RESERVED = "names that begin like this are the compiler's, except for CUDA's ow
 _ELSEWHERE = ("in a class a kernel does not share memory with host code; give it its numbers as "
               "arguments, or write them into the file")
 _WORDS = {"is_emulated": _EMULATED, "asm": _UNSEEN, "gnu": _UNSEEN,
-          **dict.fromkeys(("atomic_update", "before_atomic", "warp_operation", "matrix_operation",
-                           "multiply_fragments"), _INSIDE),
           **dict.fromkeys((f"cuda{name}" for name in (
               "MemcpyToSymbol", "MemcpyToSymbolAsync", "MemcpyFromSymbol", "MemcpyFromSymbolAsync",
               "GetSymbolAddress", "GetSymbolSize")), _ELSEWHERE)}
 # Of the compiler's own names: what common macros stand for.
 _OF_COMPILER = re.compile(
-    r"__builtin_(inff?|nanf?|huge_valf?|offsetof|unreachable|expect|popcount|clz|ctz|ffs)"
+    r"__builtin_(inff?|nanf?|huge_valf?|offsetof|unreachable|expect|assume_aligned|popcount|clz|ctz"
+    r"|ffs)"
     r"|__(restrict|func__|FUNCTION__|PRETTY_FUNCTION__|assert_fail|extension__)")
 # What the course's and CUDA's macros leave in the text.
 _OF_MACROS = re.compile(r"::flash::simt::dynamic_shared_memory\(\)"
@@ -172,6 +171,9 @@ def _is_foreign(statement: str, libraries: str) -> bool:
     if re.search(rf"\bnamespace\s+(::\s*)?({libraries})\b[\w\s:]*{{$", statement):
         return True
     _, word, rest = statement.partition("template")
+    # A lambda in the type of what is declared ends the statement here, before the name.
+    if word and (re.search(r"[<,]\s*\[", rest) or rest.count("(") > rest.count(")")):
+        return True
     while word and rest.lstrip().startswith("<"):
         rest = rest[_end_of_list(rest, rest.index("<")):].lstrip()
         if rest.startswith("template"):
@@ -181,11 +183,20 @@ def _is_foreign(statement: str, libraries: str) -> bool:
             return bool(re.match(rf"[^<:]*(::\s*)?{name}", rest))
         end = 0
         while found := re.compile(name).search(rest, end):  # of a variable, before its value
-            end = _end_of_list(rest, found.end() - 1)
-            if re.compile(r"\s*[={]").match(rest, end) and not _is_function(rest[:found.start()]):
-                return True
+            end, before = _end_of_list(rest, found.end() - 1), rest[:found.start()]
+            if re.compile(r"\s*[={]").match(rest, end) and not _is_function(before):
+                return not re.search(r"[^=!<>]=[^=]", _without_parentheses(before))
         return False
     return False
+
+
+def _without_parentheses(text: str) -> str:
+    kept, depth = [], 0
+    for letter in text:
+        depth += letter == "("
+        kept.append(letter if depth == 0 else " ")
+        depth -= letter == ")"
+    return "".join(kept)
 
 
 def _is_function(before: str) -> bool:
