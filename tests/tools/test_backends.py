@@ -115,7 +115,7 @@ class Checks(Cuda):
             code, seen = self.lab(f"check fused_cuda --case '{name}'")
             self.assertEqual((code, seen.count("$ ")), (0, 1))
             for part in (f" --seed 1 --case '{name}'\n" if " " in name else " --case even\n",
-                         f"  CUDA tasks: emulated {where}\n", f"      passed: {name}\n",
+                         f"  CUDA tasks: emulated {where}\n", f"      passed: {name}  (all)\n",
                          "\nNext: ./lab check fused_cuda\n"):
                 self.assertIn(part, seen)
 

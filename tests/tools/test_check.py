@@ -98,7 +98,8 @@ Next: ./lab check fused_cpu --case "{RAGGED}" --seed 3
         self.lab("check fused_cpu")
         self.shows(hint, '\nhint for what the last check found: "strides: spread out" fails\n'
                    "Whose strides?\n")
-        self.write("tests/harness/diagnosis/hints.toml", '"kernel 10" = "A float4 has no operators."')
+        self.write("tests/harness/diagnosis/hints.toml",
+                   '"kernel 10" = "A float4 has no operators."')
         self.fake("fused_cpu", [case("kernel 10: four floats", "failed")])
         self.lab("check fused_cpu")
         self.shows(hint, "A float4 has no operators.\n")

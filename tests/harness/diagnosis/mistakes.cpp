@@ -175,7 +175,7 @@ void add_masks(List& list, const AttentionShape& shape, bool causal, bool backwa
     add(
         "causal mask without the block's first query",
         "the mask compares the key's number with the query's place in its block: add i0, the "
-        "block's first query",
+        "block's first query. Or it takes j0, the block's first key, into account twice",
         [](auto& at) { return at.j <= at.i % at.blocks.queries; },
         [](auto& at) {  // blocks that all queries see are not masked
           return at.first_key() + at.blocks.keys <= at.first_query() + 1 ||
