@@ -389,6 +389,7 @@ Diagnosis of_large_indices(const Seen& seen, const Again<Seen>& again) {
                             std::min(queries, kMost), std::min(keys, kMost), d};
   const Index most = std::max({batch, heads, queries, keys});
   if (most <= kCounted || !is_right(again, {less, Data::kNormal})) return {};
+  if (is_right(again, {seen.shape, Data::kNormal})) return {};  // a race, which not every run shows
   return {"index too small",
           std::to_string(kMost) + " are right, and " + std::to_string(most) +
               (most == batch     ? " batches are"
