@@ -40,6 +40,7 @@ void Checker::start_block(unsigned threads) {
     reported_.clear();
     compared_.clear();
     perhaps_compared_.clear();
+    perhaps_races_.clear();
     places_.start_launch(launch.module);
     clocks_.start_launch();
     changed_at_.clear();
@@ -64,9 +65,11 @@ void Checker::end_block() {
   warp_accesses_.count_all(threads_);
   active_checker = nullptr;
   flash_simt_copy = 0;
-  for (const auto& [pc, race] : perhaps_compared_)
-    if (compared_.count(pc) == 0) add(race);
+  for (const auto& [read, lines] : perhaps_compared_)
+    if (compared_.count(read) == 0 && is_new(kRace, lines.first, lines.second))
+      add(perhaps_races_.at(lines));
   perhaps_compared_.clear();
+  perhaps_races_.clear();
   count_work();
   if (Counts::wanted() != nullptr) straight_code_.meet(threads_), straight_code_.end_block();
   count_local_bytes();
@@ -216,7 +219,7 @@ void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc, 
     const auto [first, end] = touch.place.shadow->cells.of(touch.offset(), bytes);
     for (const int slot : {Cell::kReader, Cell::kOtherReader})
       if (first->actor(slot) == clocks_.thread() && clocks_.is_since_barrier(first->time[slot]))
-        compared_.insert(first->pc[slot]);
+        compared_.insert({first->pc[slot], first});
   }
   check(touch);
   clocks_.synchronize(address, touch.place.is_global);
@@ -397,10 +400,14 @@ void Checker::conflict_with(const Cell& cell, int slot, const Touch& touch) {
       is_read ? other.atomic : touch.kind == AccessKind::kAtomic && slot != Cell::kWriter;
   if (touch.step != nullptr || other.thread >= kMostThreads || !with_an_atomic)
     return found(kRace, touch.pc, other.pc, text);
-  const std::uint32_t read =
-      is_read ? static_cast<std::uint32_t>(touch.pc - module_base_) : other.pc;
-  if (compared_.count(read) == 0 && is_new(kRace, touch.pc, other.pc))
-    perhaps_compared_.push_back({read, report(kRace, touch.pc, other.pc, text)});
+  const Read read{is_read ? static_cast<std::uint32_t>(touch.pc - module_base_) : other.pc, &cell};
+  const Lines lines{touch.pc, other.pc};
+  if (compared_.count(read) != 0 ||
+      reported_.count({static_cast<std::uintptr_t>(kRace), lines.first, lines.second}) != 0)
+    return;
+  perhaps_compared_.insert({read, lines});
+  if (perhaps_races_.count(lines) == 0)
+    perhaps_races_.insert({lines, report(kRace, touch.pc, other.pc, text)});
 }
 
 // What a thread wrote to shared memory, an agent sees after a fence_proxy_async() by that thread

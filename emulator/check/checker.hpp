@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -155,10 +156,14 @@ class Checker final : public Checks {
   std::unordered_map<std::uintptr_t, std::uint64_t> changed_at_, changed_in_block_;
   std::uint64_t work_before_ = 0;  // of flash_simt_work
   std::set<std::array<std::uintptr_t, 3>> reported_;
-  // Where threads read what they then gave to an atomicCAS(), as in the loop of CUDA's manual. Such
-  // a read may race with atomic operations; until the block ends, any may turn out to be one.
-  std::set<std::uint32_t> compared_;
-  std::vector<std::pair<std::uint32_t, Report>> perhaps_compared_;
+  // Where threads read a word that they then gave to an atomicCAS(), as in the loop of CUDA's
+  // manual. Such a read may race with atomic operations; until the block ends, any may turn out to
+  // be one.
+  using Read = std::pair<std::uint32_t, const Cell*>;      // the line, and the word
+  using Lines = std::pair<std::uintptr_t, std::uint32_t>;  // of a race
+  std::set<Read> compared_;
+  std::map<Read, Lines> perhaps_compared_;
+  std::map<Lines, Report> perhaps_races_;
   std::uint64_t number_of_launch_ = 0;
   bool is_first_block_ = false;  // of the launch
   std::uintptr_t module_base_ = 0;

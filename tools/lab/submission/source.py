@@ -166,7 +166,7 @@ def _without_alignas(text: str) -> str:
 
 def _is_foreign(statement: str, libraries: str) -> bool:
     """Whether a declaration, with the `;` or `{` behind it, specialises a class or a variable of a
-    library, or opens its namespace. What the emulator's own code does with them nobody checks."""
+    library or a member of any class, or opens its namespace. What the emulator's own code does with them nobody checks."""
     name = rf"\b({libraries})\s*::[\w\s:]*<"
     if re.search(rf"\bnamespace\s+(::\s*)?({libraries})\b[\w\s:]*{{$", statement):
         return True
@@ -174,13 +174,17 @@ def _is_foreign(statement: str, libraries: str) -> bool:
     # A lambda in the type of what is declared ends the statement here, before the name.
     if word and (re.search(r"[<,]\s*\[", rest) or rest.count("(") > rest.count(")")):
         return True
+    is_special = False
     while word and rest.lstrip().startswith("<"):
+        is_special |= bool(re.match(r"\s*<\s*>", rest))
         rest = rest[_end_of_list(rest, rest.index("<")):].lstrip()
         if rest.startswith("template"):
             rest = rest.removeprefix("template")
             continue
         if re.match(r"(struct|class|union)\b", rest):
             return bool(re.match(rf"[^<:]*(::\s*)?{name}", rest))
+        if is_special and _MEMBER.search(_without_parentheses(rest)):
+            return True
         end = 0
         while found := re.compile(name).search(rest, end):  # of a variable, before its value
             end, before = _end_of_list(rest, found.end() - 1), rest[:found.start()]
@@ -190,12 +194,18 @@ def _is_foreign(statement: str, libraries: str) -> bool:
     return False
 
 
+# Of a class or a namespace that is named before the `::`, which may be the emulator's. A return type
+# has its name behind it.
+_MEMBER = re.compile(r"::\s*(~?\w+|operator\b[^(]*)\s*(<[^;{}()]*>)?\s*[({=;]")
+
+
 def _without_parentheses(text: str) -> str:
+    """What stands in parentheses is left out."""
     kept, depth = [], 0
     for letter in text:
-        depth += letter == "("
-        kept.append(letter if depth == 0 else " ")
         depth -= letter == ")"
+        kept.append(letter if depth <= 0 else "")
+        depth += letter == "("
     return "".join(kept)
 
 
