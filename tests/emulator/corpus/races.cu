@@ -123,6 +123,16 @@ MISTAKE(kRace, counts_from_a_start, ({1, 64}, zeros(1)), int* out) {
   if (threadIdx.x == 0) *out = count;
 }
 
+// One line reads words plainly. An atomicCAS() of some of them excuses no others.
+MISTAKE(kRace, read_beside_a_compared_word, ({1, 64}, zeros(64), zeros(64)), int* words, int* out) {
+  for (unsigned n = 0; n <= gridDim.x; ++n) {
+    int* const word = &words[(threadIdx.x + 32 * n) % 64];
+    out[threadIdx.x] = *word;  // BUG
+    if (n == 0 && threadIdx.x < 32) atomicCAS(word, 0, 1);
+    if (n == 0 && threadIdx.x >= 32) atomicExch(word, 1);  // BUG
+  }
+}
+
 // The result is published without a fence: the atomic counter alone orders nothing.
 MISTAKE(kRace, no_threadfence, ({4, 32}, unwritten(4), zeros(1), zeros(1)), float* partial,
         int* count, float* out) {
