@@ -119,7 +119,8 @@ class Source:
                 found.append(f"it has `{shown}`: a kernel needs no template of a library in a "
                              "version of its own, and the checks would not see what that does")
         if odd := re.search(r"[^ -~\s]|[\\$@`]", _TOKEN.sub("", own)):
-            found.append(f"it has the character {odd[0]!r} outside of a text")
+            found.append(f"it has the character {odd[0]!r} outside of a text: names have letters of "
+                         "ASCII only")
         return list(dict.fromkeys(found))
 
     def _included(self, line: int, file: str) -> str:
