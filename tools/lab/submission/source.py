@@ -14,8 +14,9 @@ HEADERS_OF_CUDA = "/emulator/headers/"
 # The standard library's headers: what of it is the host's, the audit of the object and the checks
 # say. Not <atomic>, whose operations are none of CUDA's, nor <iostream>, which makes its objects
 # when it is loaded, even where the file only seems to include it; no processor's instructions.
-_STANDARD = re.compile(r"(?!(atomic|iostream)$)\w+|(assert|ctype|dlfcn|errno|float|inttypes|limits"
-                       r"|math|pthread|setjmp|signal|std(arg|def|int|io|lib)|string|time|unistd)\.h")
+_STANDARD = re.compile(r"(?!(atomic|iostream)$)\w+|(assert|ctype|dlfcn|errno|float|inttypes"
+                       r"|limits|math|pthread|setjmp|signal|std(arg|def|int|io|lib)|string|time"
+                       r"|unistd)\.h")
 _MACROS = ("FLASH_SIMT", "__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__SANITIZE_THREAD__")
 _MANAGED = "__managed__"
 _EMULATED = "code must not know whether it runs on a GPU or on the emulator"
@@ -119,8 +120,8 @@ class Source:
                 found.append(f"it has `{shown}`: a kernel needs no template of a library in a "
                              "version of its own, and the checks would not see what that does")
         if odd := re.search(r"[^ -~\s]|[\\$@`]", _TOKEN.sub("", own)):
-            found.append(f"it has the character {odd[0]!r} outside of a text: names have letters of "
-                         "ASCII only")
+            found.append(f"it has the character {odd[0]!r} outside of a text: names have letters "
+                         "of ASCII only")
         return list(dict.fromkeys(found))
 
     def _included(self, line: int, file: str) -> str:
@@ -167,7 +168,8 @@ def _without_alignas(text: str) -> str:
 
 def _is_foreign(statement: str, libraries: str) -> bool:
     """Whether a declaration, with the `;` or `{` behind it, specialises a class or a variable of a
-    library or a member of any class, or opens its namespace. What the emulator's own code does with them nobody checks."""
+    library or a member of any class, or opens its namespace. What the emulator's own code does with
+    them nobody checks."""
     name = rf"\b({libraries})\s*::[\w\s:]*<"
     if re.search(rf"\bnamespace\s+(::\s*)?({libraries})\b[\w\s:]*{{$", statement):
         return True
@@ -195,8 +197,8 @@ def _is_foreign(statement: str, libraries: str) -> bool:
     return False
 
 
-# Of a class or a namespace that is named before the `::`, which may be the emulator's. A return type
-# has its name behind it.
+# Of a class or a namespace that is named before the `::`, which may be the emulator's. A type that
+# is returned has a name behind it.
 _MEMBER = re.compile(r"::\s*(~?\w+|operator\b[^(]*)\s*(<[^;{}()]*>)?\s*[({=;]")
 
 
