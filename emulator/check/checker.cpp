@@ -402,9 +402,7 @@ void Checker::conflict_with(const Cell& cell, int slot, const Touch& touch) {
     return found(kRace, touch.pc, other.pc, text);
   const Read read{is_read ? static_cast<std::uint32_t>(touch.pc - module_base_) : other.pc, &cell};
   const Lines lines{touch.pc, other.pc};
-  if (compared_.count(read) != 0 ||
-      reported_.count({static_cast<std::uintptr_t>(kRace), lines.first, lines.second}) != 0)
-    return;
+  if (compared_.count(read) != 0) return;
   perhaps_compared_.insert({read, lines});
   if (perhaps_races_.count(lines) == 0)
     perhaps_races_.insert({lines, report(kRace, touch.pc, other.pc, text)});

@@ -24,7 +24,7 @@ int barrier(const char* name, Site site, int predicate) {
   return running_worker(name).barrier(name, site, predicate);
 }
 void flash_simt_warp_operation(const WarpCall& call) {
-  running_worker(call.name).flash_simt_warp_operation(call);
+  running_worker(call.name).warp_operation(call);
 }
 void nap(unsigned nanoseconds) { running_worker("__nanosleep").nap(nanoseconds); }
 
@@ -49,8 +49,7 @@ void wrong_width(const char* name, Site site, int width) {
 void flash_simt_before_atomic(const volatile void* address, std::size_t bytes, const void* pc,
                               bool compares) {
   Worker& worker = running_worker("an atomic operation");
-  worker.flash_simt_before_atomic();  // first: no other thread may run between the check and the
-                                      // operation
+  worker.before_atomic();  // first: no other thread may run between the check and the operation
   if (Checks* const checks = worker.checks())
     checks->atomic(const_cast<const void*>(address), bytes, call_before(pc), compares);
 }

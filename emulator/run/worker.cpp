@@ -159,7 +159,7 @@ void Worker::nap(unsigned nanoseconds) {
   pass_turn();
 }
 
-void Worker::flash_simt_before_atomic() {
+void Worker::before_atomic() {
   waited(1);
   if (++atomics_in_turn_ % kAtomicsPerTurn == 0) pass_turn();
 }

@@ -49,11 +49,11 @@ class Worker {
   unsigned thread_number() const { return running_; }
   void* dynamic_shared_memory() const { return shared_.dynamic(); }
   int barrier(const char* name, Site site, int predicate);
-  void flash_simt_warp_operation(const WarpCall& call) { warps_.come(call); }
+  void warp_operation(const WarpCall& call) { warps_.come(call); }
   AsyncCopies& async_copies() { return async_copies_; }
   // Both let other threads run, so that a thread can wait for a value to change.
   void nap(unsigned nanoseconds);
-  void flash_simt_before_atomic();
+  void before_atomic();
   void pass_turn();  // the running thread stays runnable
   // Waits until another thread, or a unit, calls wake() for this one. `what` is what the source
   // calls, for messages.

@@ -52,9 +52,8 @@ std::vector<GradedCase> steps() {
       step("step 1: the launch and store", "the launch and store", "",
            {.shape = no_keys, .also_solved = AttentionShape{1, 2, 128, 0, 64}}),
       step("step 2: softmax_step", "softmax_step",
-           "An lse of -inf: m was not stored, or l is 0. This step is also the first with keys: l "
-           "is "
-           "summed over the row's lanes once, in store, which takes its logarithm in base e.",
+           "An lse of -inf: m was not stored, or l is 0. This step is also the first with keys: "
+           "l is summed over the row's lanes once, in store, which takes its logarithm in base e.",
            {.shape = one_block, .scale = 0, .lse_only = true, .also_solved = two_heads}),
       step(
           "step 3: add_PV", "add_PV",

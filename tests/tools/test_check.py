@@ -98,12 +98,10 @@ Next: ./lab check fused_cpu --case "{RAGGED}" --seed 3
         self.lab("check fused_cpu")
         self.shows(hint, '\nhint for what the last check found: "strides: spread out" fails\n'
                    "Whose strides?\n")
-        self.write("tests/harness/diagnosis/hints.toml",
-                   '"kernel 10" = "A float4 has no operators."')
-        self.fake("fused_cpu", [case("kernel 10: four floats", "failed")])
+        self.fake("fused_cpu", [case("kernel 2: the bound", "failed")])
         self.lab("check fused_cpu")
-        self.shows(hint, "A float4 has no operators.\n")
-        self.write("tests/harness/diagnosis/hints.toml", 'rescaling = "Look at l."')
+        self.shows(hint, '\nhint for what the last check found: "kernel 2: the bound" fails\n'
+                   "m, l and d3 numbers.\n")
         self.fake("fused_cpu", [case("named", "failed", message="3 of 4", then={
             "diagnosis": {"name": "sum not rescaled", "kind": "rescaling", "text": "It is l."}})])
         self.lab("check fused_cpu --case named")

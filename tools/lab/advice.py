@@ -99,7 +99,7 @@ def _about(result: TaskResult, backends: Backends, case: str | None) -> list[str
         return []
     failed, task = result.failures[0], result.task.name
     lines = []
-    if hints.of(failed.kind) and not case:
+    if hints.of(failed.kind, result.task.hints) and not case:
         lines.append(f"./lab hint {task} has a hint for this mistake")
     if failed.explainable:
         lines += [f"./lab check {task} --explain shows it with small numbers, if it can"]

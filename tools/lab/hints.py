@@ -1,6 +1,7 @@
 """The hints for kinds of mistakes: tests/harness/diagnosis/hints.toml."""
 
 import re
+from collections.abc import Sequence
 
 import tomllib
 
@@ -22,7 +23,9 @@ def kind_of(case: str, requirement: str) -> str:
                  if re.search(about, case) or re.fullmatch(about, requirement)), "")
 
 
-def of(kind: str) -> str:
-    """"" where there is none."""
+def of(kind: str, own: Sequence[str]) -> str:
+    """"" where there is none. `own` are those of the task: of the small kernels one each."""
+    if kernel := re.fullmatch(r"kernel (\d+)", kind):
+        return own[int(kernel[1]) - 1].strip()
     file = paths.ROOT / "tests/harness/diagnosis/hints.toml"
     return tomllib.loads(file.read_text()).get(kind, "").strip() if kind else ""

@@ -364,7 +364,7 @@ int main(int argc, char** argv) {
   facts.is_sanitized = __asan_poison_memory_region != nullptr;
 #endif
   facts.is_sandboxed = kIsSandboxed;
-  // A large array there is memory too. Sanitizers have larger frames.
+  // A large array on the stack is memory, too. Sanitizers have larger frames.
   constexpr rlim_t kStack = rlim_t{1} << 20;
   const rlimit stack{kStack, kStack};
   if (!facts.is_sanitized) setrlimit(RLIMIT_STACK, &stack);

@@ -37,7 +37,7 @@ enum class Weight {
   kSomeMaximum,     // of every 16th key, as long as these are small
   kFinite,          // without keys of weight 0, and without the rule for rows of them
   kNumber,          // NaN gets the weight of a small score
-  kOfShortValues,   // v has 14 of its 24 bits, but in rows of large scores
+  kOfShortValues,   // v has 14 of its 24 bits, where the row has no large score
 };
 
 // What is subtracted from scores when `x` is the next one, and `m` was it before.

@@ -173,12 +173,13 @@ def _is_foreign(statement: str, libraries: str) -> bool:
     name = rf"\b({libraries})\s*::[\w\s:]*<"
     if re.search(rf"\bnamespace\s+(::\s*)?({libraries})\b[\w\s:]*{{$", statement):
         return True
-    _, word, rest = statement.partition("template")
+    begin = re.search(r"\btemplate\s*(?=<)", statement)
+    rest = statement[begin.end():] if begin else ""
     # A lambda in the type of what is declared ends the statement here, before the name.
-    if word and (re.search(r"[<,]\s*\[", rest) or rest.count("(") > rest.count(")")):
+    if re.search(r"[<,]\s*\[", rest) or rest.count("(") > rest.count(")"):
         return True
     is_special = False
-    while word and rest.lstrip().startswith("<"):
+    while rest.lstrip().startswith("<"):
         is_special |= bool(re.match(r"\s*<\s*>", rest))
         rest = rest[_end_of_list(rest, rest.index("<")):].lstrip()
         if rest.startswith("template"):
@@ -214,16 +215,8 @@ def _without_parentheses(text: str) -> str:
 
 def _is_function(before: str) -> bool:
     """Whether parameters stand in the beginning of a declaration."""
-    at = 0
-    while (begin := before.find("(", at)) >= 0:
-        word = re.search(r"(\w*)\s*$", before[max(begin - 20, 0):begin])
-        if word and word[1] and not re.fullmatch("decltype|alignas|requires|explicit", word[1]):
-            return True
-        depth, at = 1, begin + 1
-        while depth and at < len(before):
-            depth += (before[at] == "(") - (before[at] == ")")
-            at += 1
-    return False
+    return any(word not in ("decltype", "alignas", "requires", "explicit")
+               for word in re.findall(r"(\w+)\s*\(", _without_parentheses(before)))
 
 
 def _end_of_list(text: str, begin: int) -> int:

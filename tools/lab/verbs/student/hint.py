@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     with state.edit() as student:
         mistake, kind = student.named.pop(task.id, ("", ""))
-        if hint := hints.of(kind):
+        if hint := hints.of(kind, task.hints):
             show_for(task, mistake, hint)
             return 0
         shown = min(student.hints.get(task.id, 0), len(task.hints))
