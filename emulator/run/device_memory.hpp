@@ -64,6 +64,8 @@ class DeviceMemory {
     Open& operator=(const Open&) = delete;
   };
 
+  void change_users(int by);
+
   std::pair<const void*, std::size_t> arena() const { return {arena_, kArena}; }
   std::size_t in_use() const { return in_use_; }
   std::size_t peak() const { return peak_; }
@@ -86,7 +88,6 @@ class DeviceMemory {
   std::uintptr_t offset(const void* address) const {
     return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(arena_);
   }
-  void change_users(int by);
   void protect(const Allocation& allocation, bool accessible);
   std::size_t place(std::size_t pages_wanted);
 

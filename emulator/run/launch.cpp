@@ -362,6 +362,7 @@ void name_memory(const void* first_element, const std::string& name, bool is_inp
 }
 
 void reuse_addresses() { DeviceMemory::instance().reuse_addresses(); }
+void let_host_access(bool allowed) { DeviceMemory::instance().change_users(allowed ? 1 : -1); }
 
 void forbid(const void* memory, std::size_t bytes) {
   Allocation* const allocation = DeviceMemory::instance().find(memory);

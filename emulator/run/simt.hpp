@@ -53,6 +53,10 @@ FLASH_EXPORT void note_problem(const std::string& text);
 // possible.
 FLASH_EXPORT void reuse_addresses();
 
+// Between true and false host code may access device memory, as each copy does for its own time:
+// for many copies one after the other, since it changes the protection of all allocations.
+FLASH_EXPORT void let_host_access(bool allowed);
+
 // ---- What kernels do wrong ----------------------------------------------------------------------
 
 enum class FindingKind {

@@ -62,17 +62,20 @@ struct Placed {
   std::uint64_t begin = 0, bytes = 0;  // the tensor with what lies around it
 };
 
-// Calls use(offset in bytes) for each element of a tensor, a Placed or an Argument.
-template <class Tensor, class Use>
-void for_each_element(const Tensor& of, Use use) {
+// Calls use(offset in bytes, how many) for all elements of a tensor, those that lie side by side at
+// once.
+template <class Use>
+void for_each_run(const Placed& of, Use use) {
   const auto& strides = of.strides;
+  const std::int64_t run = strides[3] == 1 ? of.shape[3] : 1;
   for (std::int64_t i = 0; i < of.shape[0]; ++i)
     for (std::int64_t j = 0; j < of.shape[1]; ++j)
       for (std::int64_t k = 0; k < of.shape[2]; ++k)
-        for (std::int64_t l = 0; l < of.shape[3]; ++l)
+        for (std::int64_t l = 0; l < of.shape[3]; l += run)
           use(static_cast<std::size_t>(i * strides[0] + j * strides[1] + k * strides[2] +
                                        l * strides[3]) *
-              of.element);
+                  of.element,
+              run);
 }
 
 // On which stream a call on a device runs.

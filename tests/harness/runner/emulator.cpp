@@ -47,6 +47,7 @@ void name_memory(const void* first_element, const std::string& name, bool is_inp
 }
 void note_problem(const std::string& text) { simt::note_problem(text); }
 void reuse_addresses() { simt::reuse_addresses(); }
+void let_host_access(bool allowed) { simt::let_host_access(allowed); }
 void skip_kernels(bool skipped) { simt::skip_kernels(skipped); }
 std::vector<void*> thrown_from() { return {}; }
 

@@ -28,6 +28,7 @@ void run_in_step(bool) {}
 std::size_t workspace_bytes() { return 0; }
 void skip_kernels(bool) {}
 void reuse_addresses() {}
+void let_host_access(bool) {}
 void name_memory(const void*, const std::string&, bool) {}
 void note_problem(const std::string&) {}
 std::vector<void*> thrown_from() { return {}; }

@@ -130,6 +130,9 @@ void note_problem(const std::string& text);
 // The emulator gives each call's tensors the addresses of the call before.
 void reuse_addresses();
 
+// Of the emulator's device memory, for several copies one after the other.
+void let_host_access(bool allowed);
+
 // Of a call of which only the launches are checked, by the emulator.
 void skip_kernels(bool skipped);
 
