@@ -288,7 +288,7 @@ function(flash_list_library library backend file)
     if(CMAKE_CUDA_HOST_COMPILER)
       list(APPEND options -ccbin=${CMAKE_CUDA_HOST_COMPILER})
     endif()
-  elseif(NOT backend STREQUAL "cpu")
+  elseif(backend MATCHES "emulated|checked")
     set(options -x c++ -include cuda_runtime.h) # CMake's own file includes the two
   endif()
   set(cmake CMAKE_${language})

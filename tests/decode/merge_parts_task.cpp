@@ -54,6 +54,7 @@ std::vector<std::pair<const char*, std::vector<MergeCase>>> merge_cases() {
       {.name = "lse below -200",
        .parts = 6,
        .lse = [](int s, int row) { return -200 - (3 * s + row) % 4; }},
+      {.name = "equal lse of -2e38", .parts = 6, .lse = [](int, int) { return -2e38; }},
       {.name = "lse from -3e38 to 3e38",
        .parts = 4,
        .lse = [](int s, int) { return s == 2 ? 3e38 : -3e38; }},
@@ -64,6 +65,7 @@ std::vector<std::pair<const char*, std::vector<MergeCase>>> merge_cases() {
   };
   const std::vector<MergeCase> empty{
       {.name = "no parts", .parts = 0},
+      {.name = "an empty part alone", .parts = 1, .lse = [](int, int) { return kNone; }},
       {.name = "nothing but empty parts", .parts = 3, .lse = [](int, int) { return kNone; }},
       {.name = "the first part is empty",
        .lse = [](int s, int row) { return s == 0 ? kNone : 0.1 * row; }},

@@ -25,12 +25,19 @@ Verdict delta_is_the_row_sum(std::uint64_t seed) {
   const AttentionShape shape{.batch = 2, .heads = 3, .queries = 37, .keys = 1, .head_dim = 24};
   const auto out = normal<float>(shape.of_queries(), seed),
              d_out = normal<float>(shape.of_queries(), seed + 100);
-  BasicPaddedTensor<float, 3> delta(shape.of_rows(), Layout::kRowMajor);
-  attention_delta<float>(out.view(), d_out.view(), delta.view());
-  if (const std::string damage = delta.written_outside("delta"); !damage.empty())
-    return {false, damage};
-  const std::string wrong = wrong_delta<float>(delta.view(), out.view(), d_out.view());
-  return verdict_on(wrong);
+  for (const Layout layout : {Layout::kRowMajor, Layout::kSpread}) {
+    PassTensor<float, 4> padded_out("out", out, layout_of(layout, 0)),
+        padded_d_out("d_out", d_out, layout_of(layout, 1));
+    PassTensor<float, 3> delta("delta", shape.of_rows(), layout_of(layout, 2));
+    attention_delta<float>(padded_out.in_call(), padded_d_out.in_call(), delta.in_call());
+    for (auto* const tensor : {&padded_out, &padded_d_out}) tensor->copy_back();
+    delta.copy_back();
+    if (const std::string damage = damage_of(delta, padded_out, padded_d_out); !damage.empty())
+      return {false, damage};
+    const std::string wrong = wrong_delta<float>(delta.view(), out.view(), d_out.view());
+    if (!wrong.empty()) return {false, wrong};
+  }
+  return {true, ""};
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {

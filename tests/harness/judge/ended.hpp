@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdio>
-#include <stdexcept>
+#include <exception>
 #include <string>
+#include <utility>
 
 #include "common/error.hpp"
 #include "harness/judge/protocol.hpp"
@@ -13,6 +14,13 @@ namespace flash::grading {
 // A case calls another task of the same author, and there is no library of it: "not started".
 struct NoOtherTask : Error {
   using Error::Error;
+};
+
+// One that is neither the course's nor a std::runtime_error.
+struct OtherException : std::exception {
+  explicit OtherException(std::string what) : text(std::move(what)) {}
+  const char* what() const noexcept override { return text.c_str(); }
+  std::string text;
 };
 
 // Call it in a catch clause: puts the exception that was caught into a message.
@@ -61,7 +69,7 @@ inline void put_exception(Message& message) {
     case Ended::kKernelError: throw KernelError(text);
     case Ended::kCudaError: throw CudaError(text);
     case Ended::kError: throw Error(text);
-    default: throw std::runtime_error(text);
+    default: throw OtherException(text);
   }
 }
 
