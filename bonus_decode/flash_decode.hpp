@@ -40,8 +40,8 @@ struct MergePartsTask {
 inline constexpr Index kDecodeMostRows = 32;
 
 // Decodes: T is float, Half or BFloat16, and all sums are in float32. All views point to device
-// memory. q, out and lse may have any strides; rows of k and v are contiguous, and each begins at a
-// multiple of 16 bytes.
+// memory. All but k and v may have any strides; rows of k and v are contiguous, and each begins at
+// a multiple of 16 bytes.
 //
 // Each key and value of a sequence is loaded once for all heads of its group, and nothing else of
 // the cache is read. Each sequence is split into at most 64 parts, a number that depends on its own

@@ -61,6 +61,9 @@ std::vector<CasesOf> cases() {
       {.name = "a cache of pages of heads of keys",
        .lengths = {90, 33},
        .cache = kInterleavedHeads},
+      {.name = "a cache with k and v laid out differently",
+       .lengths = {90, 33},
+       .of_v = kInterleavedHeads},
   };
   const std::vector<DecodeCase> groups{
       {.name = "2 heads share a kv head", .lengths = {90}, .group = 2},
@@ -117,6 +120,7 @@ std::vector<CasesOf> cases() {
       {.name = "large scores", .lengths = {600, 40}, .data = kLargeScores},
       {.name = "rising scores: a new maximum in each part", .lengths = {600}, .data = kRising},
       {.name = "very negative scores", .lengths = {600, 40}, .data = kVeryNegative},
+      {.name = "scores near -20000", .lengths = {600, 40}, .data = kVeryNegative, .scale = 2.5},
       {.name = "one key a query", .lengths = {600}, .data = kOneHot},
       {.name = "equal scores", .lengths = {600, 33}, .data = kEqual},
       {.name = "values that show which keys were counted", .lengths = {700}, .data = kSignature},
@@ -166,7 +170,7 @@ DecodeInputs<T>::DecodeInputs(const DecodeCase& problem, std::uint64_t seed, dou
   q = Tensor<T, 4>({batch, heads, problem.queries, problem.head_dim});
   block_table = Tensor<std::int32_t, 2>({batch, table_pages});
   lengths = Tensor<std::int32_t, 1>({batch});
-  std::fill_n(block_table.data(), block_table.size(), -1000000);
+  std::fill_n(block_table.data(), block_table.size(), kNoPage);
   std::size_t next = 0;
   for (Index b = 0; b < batch; ++b) {
     const Index length = lengths(b) = problem.lengths[b];

@@ -27,7 +27,8 @@ struct DecodeCase {
   DType type = DType::kFloat32;
   std::optional<double> scale = {};
   Layout cache = Layout::kRowMajor;   // kInterleavedHeads: (page, head, row, column)
-  Layout layout = Layout::kRowMajor;  // of q, out and lse
+  std::optional<Layout> of_v = {};    // where it is another one than that of k
+  Layout layout = Layout::kRowMajor;  // of q, out and lse; with kSpread also of table and lengths
   Index shift = 0;            // of their first elements behind an aligned address, in elements
   bool shares_pages = false;  // the second sequence begins with pages of the first one
   std::optional<Index> table_pages = {};  // as many as the longest sequence has, and one
@@ -41,6 +42,8 @@ struct DecodeCase {
 using CasesOf = std::pair<const char*, std::vector<DecodeCase>>;  // a requirement (tasks.toml)
 std::vector<CasesOf> cases();
 std::vector<DecodeCase> long_cases();
+
+inline constexpr std::int32_t kNoPage = -1000000;  // what no kernel may take for a page
 
 template <class T>
 struct DecodeInputs {
@@ -68,6 +71,30 @@ struct SeenCache {
 // and parts alone make possible are added (own_mistakes.cpp).
 void add_keys(harness::SeenForward& seen, const SeenCache& cache);
 
+// A tensor of integers on a device, `apart` elements from one to the next; between them is none.
+template <int Rank>
+class Numbers {
+ public:
+  Numbers(const Tensor<std::int32_t, Rank>& from, Index apart)
+      : shape_(from.shape()), apart_(apart), there_(spread(from, apart)) {}
+  TensorView<const std::int32_t, Rank> view() const {
+    Shape<Rank> strides = row_major_strides(shape_);
+    for (Index& stride : strides) stride *= apart_;
+    return {there_.data(), shape_, strides};
+  }
+
+ private:
+  static Tensor<std::int32_t, 1> spread(const Tensor<std::int32_t, Rank>& from, Index apart) {
+    Tensor<std::int32_t, 1> all({from.size() * apart});
+    for (Index n = 0; n < all.size(); ++n)
+      all(n) = n % apart == 0 ? from.data()[n / apart] : kNoPage;
+    return all;
+  }
+  Shape<Rank> shape_;
+  Index apart_;
+  DeviceTensor<std::int32_t, 1> there_;
+};
+
 // A call on a device, and what it left.
 template <class T>
 struct DecodeCall {
@@ -75,20 +102,20 @@ struct DecodeCall {
   DecodeInputs<T> inputs;
   harness::PassTensor<T, 4, harness::DeviceCopy> q, k, v, out;
   harness::PassTensor<float, 3, harness::DeviceCopy> lse;
-  DeviceTensor<std::int32_t, 2> block_table;
-  DeviceTensor<std::int32_t, 1> lengths;
+  Numbers<2> block_table;
+  Numbers<1> lengths;
 
   DecodeCall(const DecodeCase& of, std::uint64_t seed, double fill = harness::kPoisoned)
       : problem(of),
         inputs(of, seed, fill),
         q("q", inputs.q, of.layout, of.shift),
         k("k", inputs.k, of.cache, 0, fill),
-        v("v", inputs.v, of.cache, 0, fill),
+        v("v", inputs.v, of.of_v.value_or(of.cache), 0, fill),
         out("out", inputs.q.shape(), of.layout, of.shift, fill),
         lse("lse", {inputs.q.extent(0), inputs.q.extent(1), inputs.q.extent(2)}, of.layout,
             of.shift, fill),
-        block_table(inputs.block_table),
-        lengths(inputs.lengths),
+        block_table(inputs.block_table, of.layout == Layout::kSpread ? 2 : 1),
+        lengths(inputs.lengths, of.layout == Layout::kSpread ? 2 : 1),
         seed_(seed),
         fill_(fill) {}
 

@@ -12,11 +12,11 @@ struct CheckedCall {
   PaddedTensor x, v, out;
   harness::DeviceCopy<float, 3> device_x, device_v, device_out;
 
-  CheckedCall(const SoftmaxMatmulShape& of, std::uint64_t seed)
+  CheckedCall(const SoftmaxMatmulShape& of, std::uint64_t seed, Layout layout = kRowMajor)
       : shape(of),
-        x(make_input<3>(shape.of_x(), kNormal, 2 * seed), kRowMajor),
-        v(make_input<3>(shape.of_v(), kNormal, 2 * seed + 1), kRowMajor),
-        out(shape.of_out(), kRowMajor),
+        x(make_input<3>(shape.of_x(), kNormal, 2 * seed), layout),
+        v(make_input<3>(shape.of_v(), kNormal, 2 * seed + 1), layout),
+        out(shape.of_out(), layout),
         device_x(x),
         device_v(v),
         device_out(out) {}
@@ -51,7 +51,11 @@ Verdict judge_memory(std::uint64_t seed) {
 // The handout's formula: what a fused kernel has to move, and nothing else. Only the emulator's
 // checks can count it.
 Verdict judge_traffic(std::uint64_t seed, const SoftmaxMatmulBlocks& blocks) {
-  CheckedCall call({1, 70, 100, 300}, seed);
+  // Of two calls one has several batches and strides: which, the seed says.
+  const bool has_both = (seed % 2 == 0) == (blocks.block_1 == 16);
+  CheckedCall call(
+      has_both ? SoftmaxMatmulShape{3, 70, 40, 140} : SoftmaxMatmulShape{1, 70, 100, 300}, seed,
+      has_both ? kSpread : kRowMajor);
   const SoftmaxMatmulShape& shape = call.shape;
   device::reset_traffic(false);
   call.run(blocks);
@@ -68,7 +72,8 @@ Verdict judge_traffic(std::uint64_t seed, const SoftmaxMatmulBlocks& blocks) {
        {"v", call.device_v.memory(), v_bytes, 0, "all of v once for each block of rows", false,
         v_bytes},
        {"out", call.device_out.memory(), 0, bytes_of(shape.of_out()), "sums belong in registers"}},
-      static_cast<std::size_t>(times(shape.d1, blocks.block_1) * times(shape.d3, kFusedChunk)));
+      static_cast<std::size_t>(shape.batch * times(shape.d1, blocks.block_1) *
+                               times(shape.d3, kFusedChunk)));
   return harness::verdict_on(wrong);
 }
 

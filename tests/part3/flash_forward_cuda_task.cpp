@@ -153,10 +153,14 @@ Verdict no_race_and_no_stray_access(std::uint64_t seed) {
 // What a fused kernel has to move, and nothing else: q once, k and v once for each block of queries
 // (with a causal mask the blocks of keys that one of its queries sees), out and lse stored once.
 // Only the emulator's checks can count it.
-Verdict judge_traffic(std::uint64_t seed, const FlashForwardConfig& config) {
+template <class T>
+Verdict judge_traffic(std::uint64_t seed, const FlashForwardConfig& config, Layout layout) {
   for (const bool causal : {false, true}) {
-    const AttentionShape shape{1, 1, 2 * config.block_queries + 22, 170, 64};
-    ForwardCall<float> call({.shape = shape, .causal = causal}, seed);
+    const bool has_heads = (seed % 2 == 0) == causal;
+    const AttentionShape shape =
+        has_heads ? AttentionShape{1, 3, config.block_queries + 5, config.block_keys + 3, 24}
+                  : AttentionShape{1, 1, 2 * config.block_queries + 22, 170, 64};
+    ForwardCall<T> call({.shape = shape, .causal = causal, .layout = layout}, seed);
     device::reset_traffic(false);
     despite_races([&] { flash_attention_forward_cuda(call.tensors.pass(), config); });
     if (const Verdict verdict = call.verdict(); !verdict.pass) return verdict;
@@ -168,7 +172,7 @@ Verdict judge_traffic(std::uint64_t seed, const FlashForwardConfig& config) {
       keys_seen += std::min((seen + config.block_keys - 1) / config.block_keys * config.block_keys,
                             shape.keys);
     }
-    const std::size_t row = sizeof(float) * shape.head_dim, heads = shape.batch * shape.heads;
+    const std::size_t row = sizeof(T) * shape.head_dim, heads = shape.batch * shape.heads;
     const std::size_t q_bytes = heads * shape.queries * row, kv_bytes = heads * keys_seen * row;
     const std::string blocks = causal ? "the blocks with a key that some query of the block sees"
                                       : "all of it once for each block of queries";
@@ -177,14 +181,14 @@ Verdict judge_traffic(std::uint64_t seed, const FlashForwardConfig& config) {
     // A block of queries may leave keys of its last block out, which the mask hides from it.
     const std::size_t least = causal ? 0 : kv_bytes;
     const std::string wrong = wrong_traffic(
-        "With " + to_string(config) + " it", causal,
+        "With " + to_string(config) + " and " + to_string(dtype_of<T>()) + " it", causal,
         {{"q", q.memory(), q_bytes, 0, "each element once"},
          {"k", k.memory(), kv_bytes, 0, blocks, false, least},
          {"v", v.memory(), kv_bytes, 0, blocks, false, least},
          {"out", out.memory(), 0, q_bytes, outputs},
          {"lse", lse.memory(), 0, sizeof(float) * heads * shape.queries, outputs, true}},
-        static_cast<std::size_t>((shape.queries + config.block_queries - 1) /
-                                 config.block_queries));
+        heads * static_cast<std::size_t>((shape.queries + config.block_queries - 1) /
+                                         config.block_queries));
     if (!wrong.empty()) return {false, wrong};
   }
   return {true, ""};
@@ -241,8 +245,14 @@ TaskUnderTest flash_forward_cuda_task() {
   task.add("checks: nothing is loaded more often than it must be", "memory", Needs::kChecks,
            [](auto seed) {
              Verdict verdict{true, ""};
-             for (const auto& config : flash_attention_forward_configs<float>(64))
-               if (verdict.pass) verdict = judge_traffic(seed, config);
+             std::size_t n = 0;
+             for (const auto& config : flash_attention_forward_configs<float>(64)) {
+               const Kind kind = kind_of_call(seed, n++);
+               if (!verdict.pass) break;
+               verdict = with_type(kind.type, [&]<class T>(T) {
+                 return judge_traffic<T>(seed + n, config, kind.layout);
+               });
+             }
              return verdict;
            });
   for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
