@@ -98,13 +98,32 @@ Verdict out_of_memory(int failing_pass) {
   });
 }
 
-Verdict out_of_memory_when_waiting(std::uint64_t) {
+// Memory runs out in the `which`-th call of prepare(), or of synchronize(), after so many passes;
+// there may be no such call.
+Verdict runs_out_between_passes(bool of_prepare, int passes, int which) {
   FakeMachine machine;
-  machine.on_synchronize = [&] {
-    if (machine.passes.count > 0) throw OutOfMemory("the device has no room");
+  const std::string call = of_prepare ? "work.prepare()" : "clock.synchronize()";
+  bool thrown = false;
+  (of_prepare ? machine.on_prepare : machine.on_synchronize) = [&] {
+    if (machine.passes.count != passes || --which != 0) return;
+    thrown = true;
+    throw OutOfMemory(kNoMemory);
   };
-  return expect(machine.measured(1, 2).out_of_memory,
-                "OutOfMemory that only shows at clock.synchronize() must be a result as well.");
+  const std::string otherwise =
+      "OutOfMemory that comes from " + call + " must be a result, as one from work.run().";
+  try {
+    return expect(machine.measured(1, 2).out_of_memory == thrown, otherwise);
+  } catch (const OutOfMemory&) {
+    return {false, otherwise};
+  }
+}
+
+Verdict out_of_memory_when_waiting(std::uint64_t) {
+  for (const int passes : {1, 2, 3})
+    for (const int which : {1, 2})
+      if (Verdict verdict = runs_out_between_passes(false, passes, which); !verdict.pass)
+        return verdict;
+  return first_failure({runs_out_between_passes(true, 0, 1), runs_out_between_passes(true, 2, 1)});
 }
 
 Verdict other_errors_pass(std::uint64_t) {

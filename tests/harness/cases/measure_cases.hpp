@@ -42,7 +42,7 @@ struct Passes {
 template <class WorkOfPart>
 class FakeMachineFor : public WorkOfPart, public Clock {
  public:
-  std::function<void()> on_synchronize = [] {};  // may throw
+  std::function<void()> on_synchronize = [] {}, on_prepare = [] {};  // may throw
   double prepare_peak_MiB = 0;
   // All calls: s synchronize, n now_ms, p prepare, z reset_peak_memory, and those of the part.
   std::string log;
@@ -57,7 +57,10 @@ class FakeMachineFor : public WorkOfPart, public Clock {
     log += "n";
     return time_ms_;
   }
-  void prepare() override { enqueue("p", kPrepareMs, prepare_peak_MiB); }
+  void prepare() override {
+    enqueue("p", kPrepareMs, prepare_peak_MiB);
+    on_prepare();
+  }
   void reset_peak_memory() override {
     log += "z";
     peak_MiB_ = 0;
