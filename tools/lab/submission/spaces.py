@@ -244,8 +244,8 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
         elif not (is_called or computed or _is_measured(tokens, n)) and (
                 is_free and _all(own.variables.get(word), _is_host_variable) or
                 before == "::" and _all(own.members.get(word), _is_host_variable)):
-            yield (f"{place} uses `{word}` in a kernel, a variable of the host: constexpr, "
-                   "__constant__ or __device__ makes it one of the GPU")
+            yield (f"{place} uses `{word}` in a kernel, a variable of the host: __constant__ or "
+                   "__device__ makes it one of the GPU, and constexpr a number (not an array)")
 
 
 def _types(tokens: Sequence[_Token]) -> dict[str, str]:
