@@ -127,9 +127,11 @@ Verdict out_of_memory_when_waiting(std::uint64_t) {
 }
 
 Verdict other_errors_pass(std::uint64_t) {
-  FakeMachine machine;
-  return reaches_the_caller<std::runtime_error>(machine.passes,
-                                                [&] { (void)machine.measured(1, 2); });
+  FakeMachine machine, unsupported;
+  return first_failure({reaches_the_caller<std::runtime_error>(
+                            machine.passes, [&] { (void)machine.measured(1, 2); }),
+                        reaches_the_caller<Unsupported>(
+                            unsupported.passes, [&] { (void)unsupported.measured(1, 2); })});
 }
 
 // ---- a list of configurations -------------------------------------------------------------------

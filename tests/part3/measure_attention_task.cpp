@@ -304,11 +304,12 @@ auto preparing(int failing_prepare) {
   };
 }
 
-// The first synchronize() after so many passes of both directions throws.
-auto waiting_after(int passes) {
-  return [passes](FakeMachine& machine) {
-    machine.on_synchronize = [&machine, passes] {
-      if (machine.forwards.count + machine.backwards.count == passes) throw OutOfMemory(kNoMemory);
+// The first synchronize() after so many passes of both directions throws, or the second one.
+auto waiting_after(int passes, int which = 1) {
+  return [=](FakeMachine& machine) {
+    machine.on_synchronize = [&machine, passes, left = which]() mutable {
+      if (machine.forwards.count + machine.backwards.count == passes && --left == 0)
+        throw OutOfMemory(kNoMemory);
     };
   };
 }
@@ -329,6 +330,7 @@ Verdict out_of_memory_backward(std::uint64_t) {
 Verdict out_of_memory_before_a_backward_pass(std::uint64_t) {
   return first_failure(
       {runs_out(kBackward, "from work.forward() in front of a backward pass", in_forward(5)),
+       runs_out(kBackward, "from work.prepare() in front of the first backward pass", preparing(5)),
        runs_out(kBackward, "from work.prepare() in front of a backward pass", preparing(8))});
 }
 
@@ -336,6 +338,8 @@ Verdict out_of_memory_when_waiting(std::uint64_t) {
   return first_failure(
       {runs_out(kForward, "from clock.synchronize() after the last of the forward passes",
                 waiting_after(5)),
+       runs_out(kForward, "from clock.synchronize() before a reading of the clock",
+                waiting_after(3, 2)),
        runs_out(kBackward, "from clock.synchronize() after the last of the backward passes",
                 waiting_after(15))});
 }
@@ -343,8 +347,10 @@ Verdict out_of_memory_when_waiting(std::uint64_t) {
 // ---- other errors -------------------------------------------------------------------------------
 
 Verdict other_errors_pass(std::uint64_t) {
-  FakeMachine forward, backward;
+  FakeMachine forward, backward, unsupported;
   return first_failure({
+      reaches_the_caller<Unsupported>(unsupported.forwards,
+                                      [&] { (void)unsupported.measured(1, 2); }),
       reaches_the_caller<std::runtime_error>(forward.forwards,
                                              [&] { (void)forward.measured(1, 2); }),
       reaches_the_caller<CudaError>(backward.backwards, [&] { (void)backward.measured(1, 2); }),
