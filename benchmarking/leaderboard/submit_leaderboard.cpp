@@ -45,7 +45,7 @@ struct Plan {
 // A board's name of a problem, with or without ":causal" behind the sizes:
 //   attention        "8x1x256x64:causal", batch x heads x sequence x head_dim
 //   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
-// A neighbour has one more or one less of everything.
+// A neighbour has one more or one less of everything, or anything from a half of it on.
 std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name, bool with_backward,
                                     Random* neighbour = nullptr) {
   long a = 0, b = 0, c = 0, d = 0;
@@ -59,7 +59,9 @@ std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name, b
     if (!rest.empty() || plan.passes() != 1)
       throw ArgumentError("softmax_matmul has one pass, and no mask");
   }
-  const auto near = [neighbour](Index size) {
+  const bool is_far = neighbour != nullptr && neighbour->below(2) == 0;
+  const auto near = [=](Index size) {
+    if (is_far) return std::max<Index>(1, size - neighbour->below(size / 2 + 1));
     return neighbour == nullptr ? size : std::max<Index>(1, size + 2 * neighbour->below(2) - 1);
   };
   if (plan.kind == "softmax_matmul")

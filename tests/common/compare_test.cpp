@@ -1,6 +1,7 @@
 // What compare says, word for word: these are the sentences that students read.
 #include "common/compare.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -189,6 +190,18 @@ TEST_CASE("a magnitude takes the place of the result's size, element by element"
   CHECK_FALSE(e.compare().pass);
   e.got(0, 0, 0) = static_cast<float>(e.want(0, 0, 0));
   CHECK(e.compare().pass);
+}
+
+TEST_CASE("a result that float cannot hold is 0, whatever the magnitude") {
+  Example spoilt;
+  Tensor<double, 3> magnitude(spoilt.want.shape());
+  std::copy_n(spoilt.want.data(), spoilt.want.size(), magnitude.data());
+  spoilt.options.magnitude = magnitude.data();
+  magnitude(0, 5, 1) = 5e-62, spoilt.want(0, 5, 1) = -5e-62;
+  spoilt.got(0, 5, 1) = 0;
+  CHECK(spoilt.compare().pass);
+  magnitude(0, 5, 1) = 5e-37, spoilt.want(0, 5, 1) = -5e-37;
+  CHECK(spoilt.compare().wrong == 1);
 }
 
 TEST_CASE("options that do not fit are refused") {

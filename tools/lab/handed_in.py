@@ -73,8 +73,8 @@ def of_task(handed_in: Mapping[str, bytes], task: Task) -> tuple[bool, list[str]
     try:
         wrong, notes = _of_table(handed_in, asked)
     except Exception as error:  # a stranger's numbers: columns that are not there, 10^400
-        wrong, notes = [f"results/{asked.table}_benchmark.csv cannot be used: "
-                        f"{type(error).__name__}"], []
+        wrong, notes = [f"results/{asked.table}_benchmark.csv, or the machine.json beside it, has "
+                        f"what no benchmark writes ({type(error).__name__})"], []
     return not wrong, wrong + notes
 
 

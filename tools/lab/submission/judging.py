@@ -22,7 +22,7 @@ from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.build import first_error
 from lab.errors import LabError
 from lab.manifest import Task
-from lab.outcomes import BUILD_FAILED, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
+from lab.outcomes import BUILD_FAILED, EXCEPTION, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
 from lab.outcomes import CaseResult as Case
 from lab.running import Report, judge_of, runner_of
 from lab.submission import apart, assembly, audit, gpu, sandbox, source, spaces
@@ -54,7 +54,7 @@ _SAID = (PASSED, NOT_STARTED, NEEDS_CHECKS, NOT_RUN)  # of a case; all others ar
 
 # What a student's file may include of the course: no .cpp, no test, no solution. Of the emulator:
 # what CUDA's headers are there, and not what host code may ask it.
-_HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
+_HEADERS = ("common/*.hpp", "common/cpu/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
 _CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "emulator/headers/**/*",
                  "emulator/headers/device/*")
 
@@ -543,6 +543,9 @@ def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
 
 def _in_class(case: Case) -> Case:
     message = case.message.replace("/course/", "")
+    if case.name.startswith("hidden: "):  # code could say its inputs
+        case = dataclasses.replace(case, output="")
+        message = "It threw an exception." if case.status == EXCEPTION else message
     if case.status == NOT_RUN and not message:
         message = ("Not run, because all cases of the submission together took longer than "
                    f"{JUDGE.seconds:g} s")
