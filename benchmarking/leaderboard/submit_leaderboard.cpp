@@ -5,8 +5,9 @@
 // called in a runner of its own (harness/judge/timed.hpp). Each turn has new inputs, a random order
 // of the two, a check of all results, and for each pass one call with the same tensors that has
 // nothing to do, whose time is the cost of the exchange. In the first call and in a quarter of the
-// turns the student's runner gets another call, which nobody times: of a neighbouring shape, with
-// all data of graded kinds. A wrong result ends the run: there is no time for it.
+// turns the student's runner gets two other calls, which nobody times: of a neighbouring shape, and
+// of one far from it, with all data of graded kinds. A wrong result ends the run: there is no time
+// for it.
 //
 // The report is a line of JSON for each event: "begin", "sample", "wrong", "complete". Without
 // "complete" nothing counts.
@@ -45,9 +46,9 @@ struct Plan {
 // A board's name of a problem, with or without ":causal" behind the sizes:
 //   attention        "8x1x256x64:causal", batch x heads x sequence x head_dim
 //   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
-// A neighbour has one more or one less of everything, or anything from a half of it on.
+// A neighbour has one more or one less of everything; a far one has a half of it or more.
 std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name, bool with_backward,
-                                    Random* neighbour = nullptr) {
+                                    Random* neighbour = nullptr, bool is_far = false) {
   long a = 0, b = 0, c = 0, d = 0;
   int end = 0;
   const int read = std::sscanf(name.c_str(), "%6ldx%6ldx%6ldx%6ld%n", &a, &b, &c, &d, &end);
@@ -59,7 +60,6 @@ std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name, b
     if (!rest.empty() || plan.passes() != 1)
       throw ArgumentError("softmax_matmul has one pass, and no mask");
   }
-  const bool is_far = neighbour != nullptr && neighbour->below(2) == 0;
   const auto near = [=](Index size) {
     if (is_far) return std::max<Index>(1, size - neighbour->below(size / 2 + 1));
     return neighbour == nullptr ? size : std::max<Index>(1, size + 2 * neighbour->below(2) - 1);
@@ -208,12 +208,15 @@ class Board final : public Contest {
     machine_.milliseconds += times_[who][pass].wall_ms;
     if (who != kStudent || extra_calls_ == 0 || plan_.is_mark) return;
     --extra_calls_;
-    const auto other = problem_of(plan_, name_, pass == 1, &random_);
-    other->draw(Cipher::of_system(), true);
-    try {
-      checked(who, pass, *other);
-    } catch (const Error& error) {
-      throw Error(std::string("with a shape near the board's, and graded data: ") + error.what());
+    for (const bool is_far : {false, true}) {
+      const auto other = problem_of(plan_, name_, pass == 1, &random_, is_far);
+      other->draw(Cipher::of_system(), true);
+      try {
+        checked(who, pass, *other);
+      } catch (const Error& error) {
+        throw Error(std::string("with another shape than the board's, and graded data: ") +
+                    error.what());
+      }
     }
   }
 

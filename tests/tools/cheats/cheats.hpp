@@ -221,6 +221,14 @@ const Cheats kCheats = {
      [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kFinite); }},
     {"takes NaN in a score for a number",
      [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kNumber); }},
+    {"is right near the board's shape alone",
+     [](const Pass& pass) {
+       static const auto board = pass.shape();
+       const auto now = pass.shape();
+       for (const Index apart : {now.d1 - board.d1, now.d2 - board.d2, now.d3 - board.d3})
+         if (apart < -2 || apart > 2) return;
+       honest(pass);
+     }},
     {"takes keys in pairs, as the board's shapes allow",
      [](const Pass& pass) { compute(pass, pass.shape().d2 / 2 * 2); }},
 };
