@@ -50,7 +50,7 @@ class Receipt:
 
     @property
     def device(self) -> str:
-        return str(self.machine["device"])
+        return " ".join(str(self.machine["device"]).split())
 
     def result(self, board: Board) -> Result:
         return result_of(board, self.samples)
