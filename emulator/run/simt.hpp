@@ -53,8 +53,8 @@ FLASH_EXPORT void note_problem(const std::string& text);
 // possible.
 FLASH_EXPORT void reuse_addresses();
 
-// Between true and false host code may access device memory, as each copy does for its own time:
-// for many copies one after the other, since it changes the protection of all allocations.
+// From `true` until `false` host code may access device memory. It is for many copies one after the
+// other: each alone would change the protection of all allocations twice.
 FLASH_EXPORT void let_host_access(bool allowed);
 
 // ---- What kernels do wrong ----------------------------------------------------------------------

@@ -97,64 +97,68 @@ Verdict no_race_and_no_stray_access(std::uint64_t seed) {
 // Each pass loads what it owns once, and what it streams once for each of its blocks: with a causal
 // mask from the first query that sees a key of the block, or up to the last block of keys that a
 // query of it sees.
-template <class T>
-Verdict judge_traffic(std::uint64_t seed, bool causal, const Kind& kind) {
+Verdict judge_traffic(std::uint64_t seed) {
   for (const auto& [head_dim, least] : {std::pair{64, 64}, {256, 16}})
-    if (const auto [own, streamed] = flash_backward_blocks<T>(head_dim); own < least)
+    if (const auto [own, streamed] = flash_backward_blocks<float>(head_dim); own < least)
       return {false, "flash_backward_blocks(" + std::to_string(head_dim) + ") owns " +
                          std::to_string(own) + " rows; the contract asks for at least " +
                          std::to_string(least) + ". Take the block from Compiled<T>."};
   constexpr Index kHeadDim = 256;  // the smallest blocks: 5 times as fast as 64
-  const auto [own, streamed] = flash_backward_blocks<T>(kHeadDim);
-  const AttentionShape shape{1, 2, 2 * own + 22, 2 * own + 42, kHeadDim};
-  BackwardCall<T> call({.shape = shape, .causal = causal, .layout = kind.layout}, seed);
-  Index queries_read = 0, keys_read = 0;  // by all blocks of one head together
-  for (Index j0 = 0; j0 < shape.keys; j0 += own)
-    queries_read += std::max<Index>(shape.queries - (causal ? j0 : 0), 0);
-  for (Index i0 = 0; i0 < shape.queries; i0 += own) {
-    const Index seen = shape.visible_keys(std::min(i0 + own, shape.queries) - 1, causal);
-    keys_read += std::min((seen + streamed - 1) / streamed * streamed, shape.keys);
+  const auto [own, streamed] = flash_backward_blocks<float>(kHeadDim);
+  for (const bool causal : {false, true}) {
+    const AttentionShape shape{1, 2, 2 * own + 22, 2 * own + 42, kHeadDim};
+    const bool is_plain = is_plain_call(seed, causal);
+    BackwardCall<float> call({.shape = shape,
+                              .causal = causal,
+                              .layout = is_plain ? Layout::kRowMajor : Layout::kSpread},
+                             seed);
+    Index queries_read = 0, keys_read = 0;  // by all blocks of one head together
+    for (Index j0 = 0; j0 < shape.keys; j0 += own)
+      queries_read += std::max<Index>(shape.queries - (causal ? j0 : 0), 0);
+    for (Index i0 = 0; i0 < shape.queries; i0 += own) {
+      const Index seen = shape.visible_keys(std::min(i0 + own, shape.queries) - 1, causal);
+      keys_read += std::min((seen + streamed - 1) / streamed * streamed, shape.keys);
+    }
+    const std::size_t heads = shape.batch * shape.heads, number = sizeof(float),
+                      row = number * shape.head_dim;
+    const std::size_t queries = heads * shape.queries, keys = heads * shape.keys;
+    const auto blocks = [&](Index rows) { return heads * ((rows + own - 1) / own); };
+    const std::size_t many_queries = heads * queries_read, many_keys = heads * keys_read;
+    const auto& t = call.tensors;
+    device::reset_traffic(false);
+    despite_races([&] { run(call, Wanted::kDK); });
+    for (const Wanted wanted : {Wanted::kDK, Wanted::kDV})
+      if (const Verdict verdict = call.verdict(wanted); !verdict.pass)
+        return of_results(is_plain, verdict);
+    std::string wrong = wrong_traffic("The pass for dK and dV", causal,
+                                      {{"q", t.q.memory(), many_queries * row, 0},
+                                       {"d_out", t.d_out.memory(), many_queries * row, 0},
+                                       {"lse", t.lse.memory(), many_queries * number, 0},
+                                       {"delta", call.delta.memory(), many_queries * number, 0},
+                                       {"k", t.k.memory(), keys * row, 0},
+                                       {"v", t.v.memory(), keys * row, 0},
+                                       {"d_k", t.d_k.memory(), 0, keys * row},
+                                       {"d_v", t.d_v.memory(), 0, keys * row}},
+                                      blocks(shape.keys));
+    if (!wrong.empty()) return {false, wrong};
+    device::reset_traffic(false);
+    despite_races([&] { run(call, Wanted::kDQ); });
+    if (const Verdict verdict = call.verdict(Wanted::kDQ); !verdict.pass)
+      return of_results(is_plain, verdict);
+    // Each thread reads lse and delta of its own rows, so that lanes that share a row read the
+    // same.
+    const std::size_t lanes = 32;
+    wrong = wrong_traffic("The pass for dQ", causal,
+                          {{"q", t.q.memory(), queries * row, 0},
+                           {"d_out", t.d_out.memory(), queries * row, 0},
+                           {"lse", t.lse.memory(), lanes * queries * number, 0},
+                           {"delta", call.delta.memory(), lanes * queries * number, 0},
+                           {"k", t.k.memory(), many_keys * row, 0},
+                           {"v", t.v.memory(), many_keys * row, 0},
+                           {"d_q", t.d_q.memory(), 0, queries * row}},
+                          blocks(shape.queries));
+    if (!wrong.empty()) return {false, wrong};
   }
-  const std::size_t heads = shape.batch * shape.heads, number = sizeof(float),
-                    row = sizeof(T) * shape.head_dim;
-  const std::size_t queries = heads * shape.queries, keys = heads * shape.keys;
-  const auto blocks = [&](Index rows) { return heads * ((rows + own - 1) / own); };
-  const std::size_t many_queries = heads * queries_read, many_keys = heads * keys_read;
-  const auto& t = call.tensors;
-  const auto of_results = [&](const Verdict& wrong) {
-    return kind.is_plain() ? wrong : Verdict{true, ""};
-  };
-  device::reset_traffic(false);
-  despite_races([&] { run(call, Wanted::kDK); });
-  for (const Wanted wanted : {Wanted::kDK, Wanted::kDV})
-    if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return of_results(verdict);
-  std::string wrong = wrong_traffic("The pass for dK and dV", causal,
-                                    {{"q", t.q.memory(), many_queries * row, 0},
-                                     {"d_out", t.d_out.memory(), many_queries * row, 0},
-                                     {"lse", t.lse.memory(), many_queries * number, 0},
-                                     {"delta", call.delta.memory(), many_queries * number, 0},
-                                     {"k", t.k.memory(), keys * row, 0},
-                                     {"v", t.v.memory(), keys * row, 0},
-                                     {"d_k", t.d_k.memory(), 0, keys * row},
-                                     {"d_v", t.d_v.memory(), 0, keys * row}},
-                                    blocks(shape.keys));
-  if (!wrong.empty()) return {false, wrong};
-  device::reset_traffic(false);
-  despite_races([&] { run(call, Wanted::kDQ); });
-  if (const Verdict verdict = call.verdict(Wanted::kDQ); !verdict.pass) return of_results(verdict);
-  // Each thread reads lse and delta of its own rows, so that lanes that share a row read the
-  // same.
-  const std::size_t lanes = 32;
-  wrong = wrong_traffic("The pass for dQ", causal,
-                        {{"q", t.q.memory(), queries * row, 0},
-                         {"d_out", t.d_out.memory(), queries * row, 0},
-                         {"lse", t.lse.memory(), lanes * queries * number, 0},
-                         {"delta", call.delta.memory(), lanes * queries * number, 0},
-                         {"k", t.k.memory(), many_keys * row, 0},
-                         {"v", t.v.memory(), many_keys * row, 0},
-                         {"d_q", t.d_q.memory(), 0, queries * row}},
-                        blocks(shape.queries));
-  if (!wrong.empty()) return {false, wrong};
   return {true, ""};
 }
 
@@ -234,16 +238,7 @@ TaskUnderTest flash_backward_cuda_task() {
   task.add("checks: no race and no stray access", kOrder, Needs::kChecks,
            no_race_and_no_stray_access);
   task.add("checks: nothing is loaded more often than it must be", kMemory, Needs::kChecks,
-           [](auto seed) {
-             Verdict verdict{true, ""};
-             for (const bool causal : {false, true}) {
-               const Kind kind = kind_of_call(seed, causal ? 4 : 0);
-               if (!verdict.pass) break;
-               verdict = with_type(
-                   kind.type, [&]<class T>(T) { return judge_traffic<T>(seed, causal, kind); });
-             }
-             return verdict;
-           });
+           judge_traffic);
   for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
     task.add(name, "access patterns", Needs::kChecks,
              [name](auto seed) { return judge_accesses(seed, name); });

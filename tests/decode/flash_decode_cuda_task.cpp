@@ -50,10 +50,10 @@ Verdict same_bits_in_any_batch(std::uint64_t seed) {
 
 // What a call moves: wrong(call, what it has to load of k and v, keys of the batch). Kernels write
 // the parts: out, the maximum and the sum. A row has 64 at most, of whole pages.
-template <class T = float, class Wrong>
+template <class Wrong>
 Verdict judge_counted(const DecodeCase& problem, std::uint64_t seed, bool counts_warps, Wrong wrong,
                       std::size_t* extra_bytes = nullptr) {
-  DecodeCall<T> call(problem, seed);
+  DecodeCall<float> call(problem, seed);
   const auto& lengths = problem.lengths;
   const int pages = *std::max_element(lengths.begin(), lengths.end()) / 16 + 1;
   const auto values = static_cast<std::size_t>(call.inputs.q.size()),
@@ -64,10 +64,8 @@ Verdict judge_counted(const DecodeCase& problem, std::uint64_t seed, bool counts
   };
   device::reset_traffic(counts_warps);
   extra_bytes ? void(*extra_bytes = extra_device_bytes(run)) : run();
-  // Of another type a wrong result is a matter of other cases, and costs their points alone.
-  if (const Verdict verdict = call.verdict(); !verdict.pass)
-    return std::is_same_v<T, float> ? verdict : Verdict{true, ""};
-  const std::size_t cache = sizeof(T) * problem.kv_heads * problem.head_dim *
+  if (const Verdict verdict = call.verdict(); !verdict.pass) return verdict;
+  const std::size_t cache = sizeof(float) * problem.kv_heads * problem.head_dim *
                             std::accumulate(lengths.begin(), lengths.end(), std::size_t{0});
   const std::string once = "each key of a sequence once for all heads of its group";
   return verdict_on(
@@ -96,22 +94,16 @@ Verdict as_many_parts_as_there_have_to_be(std::uint64_t seed) {
 // Each key and value once for its whole group, and nothing behind a length.
 Verdict judge_traffic(std::uint64_t seed) {
   const auto wrong = [](auto& call, auto moves) {
-    const std::size_t values = call.inputs.q.size(), out = values * sizeof(*call.pass().out.data()),
-                      lse = values / call.problem.head_dim * sizeof(float);
+    const std::size_t out = sizeof(float) * call.inputs.q.size(), lse = out / call.problem.head_dim;
     const std::string own = "the parts have a place of their own";
     moves.push_back({"out", call.out.memory(), 0, out, own});
     moves.push_back({"lse", call.lse.memory(), 0, lse, own, true});
     return wrong_traffic("It", false, moves, 1);
   };
-  std::size_t n = 0;
-  for (DecodeCase problem :
+  for (const DecodeCase& problem :
        {DecodeCase{.lengths = {600, 0, 17}, .group = 2},
-        DecodeCase{.lengths = {90}, .group = 8, .kv_heads = 1, .queries = 2, .head_dim = 128}}) {
-    problem.type = kind_of_call(seed, n++).type;
-    const Verdict verdict = with_type(
-        problem.type, [&]<class T>(T) { return judge_counted<T>(problem, seed, false, wrong); });
-    if (!verdict.pass) return verdict;
-  }
+        DecodeCase{.lengths = {90}, .group = 8, .kv_heads = 1, .queries = 2, .head_dim = 128}})
+    if (Verdict verdict = judge_counted(problem, seed, false, wrong); !verdict.pass) return verdict;
   return {true, ""};
 }
 
